@@ -17,7 +17,7 @@ class Routing(StrEnum):
 
 
 class BanStatus(StrEnum):
-    """What is known of a ban by the site that the account is on."""
+    """Whether the site has banned the account or profile, as far as is known."""
 
     NONE = "none"
     SUSPECTED = "suspected"
@@ -26,9 +26,9 @@ class BanStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """The identity being operated. `url` is where a person logs in. The login canary opens `canary_url` at the end of
-    a run: who finds `canary_selector` there is still logged in. `paused` and `ban_status` are runtime state: a fleet
-    file cannot change them."""
+    """The identity being operated. `url` is where a person logs in. The login canary opens `canary_url` at the end of a
+    run: if that page shows `canary_selector`, the profile is still logged in. `paused` and `ban_status` are runtime
+    state: a fleet file cannot change them."""
 
     account_id: AccountId
     routing: Routing = Routing.PROFILE
@@ -44,7 +44,7 @@ class Account:
 
 
 class ProxyTrouble(StrEnum):
-    """What is wrong with a proxy: it exits somewhere else than declared, or nobody can reach it."""
+    """What is wrong with a proxy: it exits elsewhere than declared, or it cannot be reached."""
 
     MISMATCH = "mismatch"
     UNREACHABLE = "unreachable"
@@ -54,8 +54,8 @@ class ProxyTrouble(StrEnum):
 class Proxy:
     """A named network exit. `credentials` is a reference (`env:NAME`, `file:PATH`, `secret:NAME`), never the secret.
 
-    The fields after it are runtime state: what is wrong with the proxy since when, how often it was asked since, and
-    when it is asked again. While something is, the lanes of its profiles are blocked.
+    The fields from `trouble` on are runtime state: what is wrong and since when, how often it was checked (`asked`),
+    and when the next check is due (`ask_at`). While `trouble` is set, the lanes of the proxy's profiles are blocked.
     """
 
     proxy_id: ProxyId
@@ -71,7 +71,8 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """How many leases one pool may have at once at most, fleet-wide: a vendor's plan, usually."""
+    """The maximum number of leases that one pool may have at once, fleet-wide: usually what the
+    vendor's plan allows."""
 
     pool: str
     max_leases: int
@@ -79,7 +80,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetiredAccount:
-    """What must outlive an account that was removed: a pause, and a ban."""
+    """What is kept of an account after it was removed: its pause and its ban status."""
 
     paused: bool
     pause_note: str
@@ -88,7 +89,7 @@ class RetiredAccount:
 
 
 def declared_again(account: Account, before: RetiredAccount | None) -> Account:
-    """An account that is declared. One that was removed while it was paused is paused still."""
+    """The account as declared, with the pause and ban status that it had when it was removed (`before`), if it was."""
     if before is None:
         return account
     return replace(
@@ -101,7 +102,7 @@ def declared_again(account: Account, before: RetiredAccount | None) -> Account:
 
 
 def with_ban(account: Account, status: BanStatus, reason: str) -> Account:
-    """The account with this status. A banned one is paused; to resume it after the ban is left to a person."""
+    """The account with this ban status. BANNED also pauses it; the end of a ban resumes nothing: a person does."""
     changed = replace(account, ban_status=status, version=account.version + 1)
     if status is not BanStatus.BANNED or account.paused:
         return changed

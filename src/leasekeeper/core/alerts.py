@@ -28,7 +28,7 @@ PING: Final = "webhook.ping"
 REVIEW_OPENED: Final = "review.opened"
 SECRET_PREFIX: Final = "webhook-"  # noqa: S105 - the beginning of a name
 
-# Where messages about jobs come from: the same states and the same body as for a job's own callback_url.
+# Alerts about jobs: sent in the same states and with the same body as messages to a job's own callback_url.
 JOB_ALERTS: Final[Mapping[JobState, str]] = {
     state: f"job.{state}" for state in JobState if state in FINAL or state is JobState.REVIEW
 }
@@ -79,7 +79,7 @@ ALERTS: Final[tuple[str, ...]] = (
     *EVENT_ALERTS.values(),
 )
 
-# The event that each decision about an endpoint is.
+# The event that is written for each decision about an endpoint.
 ENDPOINT_EVENTS: Final[Mapping[Action, EventType]] = {
     Action.ENABLE: EventType.ENDPOINT_ENABLED,
     Action.DISABLE: EventType.ENDPOINT_DISABLED,
@@ -135,7 +135,7 @@ def matches(filters: Collection[str], alert: str) -> bool:
 
 
 def names_of(kind: str, profile_state: str | None) -> Iterator[str]:
-    """The alerts that an event is, by its type and by the state that it leaves its profile in."""
+    """The names of the alerts that an event raises: by its type, and by the state that it leaves its profile in."""
     name = _BY_TYPE.get(kind)
     if name is not None:
         yield name
@@ -145,7 +145,8 @@ def names_of(kind: str, profile_state: str | None) -> Iterator[str]:
 
 
 def endpoint_decided(endpoint: Endpoint, decision: Decision, now: datetime) -> Endpoint | None:
-    """The endpoint as a decision leaves it; None: it is removed. Only an active one can be pinged."""
+    """The endpoint after a decision; None if it is removed. Raises IllegalTransition if the endpoint's state does not
+    allow the action: only an active endpoint can be pinged."""
     match decision.action:
         case Action.REMOVE:
             return None
@@ -160,7 +161,7 @@ def endpoint_decided(endpoint: Endpoint, decision: Decision, now: datetime) -> E
 
 
 def endpoint_gone(endpoint: Endpoint, now: datetime) -> Endpoint | None:
-    """The endpoint after its receiver said that it is gone for good; None if it is disabled already."""
+    """The endpoint, disabled because its receiver answered 410 Gone; None if it was disabled already."""
     if endpoint.state is EndpointState.DISABLED:
         return None
     return _moved(endpoint, EndpointState.DISABLED, GONE_REASON, now)
@@ -180,7 +181,7 @@ def _refused(endpoint: Endpoint, why: str, *allowed: Action) -> IllegalTransitio
 
 
 def problems_of(new: NewEndpoint) -> list[Problem]:
-    """Every fault of an endpoint that is to be registered, but for its address."""
+    """Every fault of a new endpoint. Its URL is not checked here."""
     problems = []
     if not is_id(new.endpoint_id) or not is_id(secret_of(new.endpoint_id)):
         problems.append(Problem("endpoint_id", f"must be {ID_RULE}"))

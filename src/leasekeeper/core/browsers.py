@@ -1,4 +1,4 @@
-"""Browsers as the rest of the system sees them: the drivers there are, what one is opened for, and how it ended.
+"""Browsers as the rest of the system sees them: which drivers exist, under which terms a browser runs, how it ended.
 
 Values only: what a driver does is in `leasekeeper.browsers`, what it must promise in `driver_port.Driver`.
 """
@@ -19,8 +19,8 @@ LAUNCHER: Final = "launcher"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverKind:
-    """What is known of a driver without opening anything. `has_directory`: it keeps a profile's session in a directory
-    of the machine that opens it."""
+    """What is known of a driver before it opens anything. `has_directory`: it keeps a profile's session in a directory
+    of the machine that opens the profile."""
 
     description: str
     has_directory: bool = False
@@ -51,10 +51,10 @@ def has_directory(driver: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverInfo:
-    """What a driver found on this machine. `version`: None if only the browser's pages can tell. `engine` is its major
-    version; None: it has none.
+    """What a driver found on this machine. `version` is None if only a page of the browser can report it. `engine` is
+    the browser's major version, None if it has none.
 
-    `playwright`: its endpoints are reached by Playwright, which must be installed.
+    `playwright`: Playwright must be installed to use the driver's endpoints.
     """
 
     program: str
@@ -67,7 +67,8 @@ class DriverInfo:
 class Capacity:
     """How many browsers of a driver one worker may launch at one moment.
 
-    How many may be open in the whole fleet is not a driver's to say: that is the limit of a pool, held by leases.
+    The maximum of open browsers in the whole fleet is not set by drivers: it is the limit of a pool, enforced by
+    leases.
     """
 
     launches: int
@@ -75,7 +76,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Who uses a profile outside any lease, as a sentence (`user`); empty: nobody that the driver can see."""
+    """`user` says, as a sentence, who uses a profile outside any lease; empty if the driver sees nobody."""
 
     user: str = ""
 
@@ -89,16 +90,16 @@ class Credentials:
 
     @property
     def basic(self) -> str:
-        """Both, as a proxy is sent them."""
+        """User and password in base64, as HTTP Basic authentication sends them to a proxy."""
         return base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTerms:
-    """What a browser lives by. Times are seconds of the holder's clock, which counts suspend.
+    """The lease that a browser runs under, and its deadlines in seconds of the holder's clock, which counts suspend.
 
-    From `deadline` on nothing of the worker may reach the browser; by `kill_at` it is dead. `folder` is the run's own:
-    what the browser's keeper has to say of its end is left there.
+    From `deadline` on, no command of the worker may reach the browser; by `kill_at` the browser is dead. `folder`
+    belongs to this run alone: the keeper writes its report of the browser's end there.
     """
 
     lease_id: str
@@ -135,7 +136,7 @@ Endpoint = Launch | NoPage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRefusal:
-    """Why there was no browser. `retry_after`: for so long its launcher wants no calls."""
+    """Why no browser was started. `retry_after`: for how long its launcher asked for no further calls."""
 
     reason: str
     message: str
@@ -144,14 +145,15 @@ class LaunchRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """The clean-close proof, clause by clause: each driver has its own, and all have `processes_gone`."""
+    """The clean-close proof, clause by clause: each driver has its own clauses, and all have `processes_gone`."""
 
     clauses: Mapping[str, bool]
     failing_clause: str = ""
 
     @property
     def holds(self) -> bool:
-        """True only if every clause was seen to hold; an empty `failing_clause` alone is not believed."""
+        """True only if every clause holds and none is named as failing; an empty `failing_clause`
+        alone is not enough."""
         return self.processes_gone and all(self.clauses.values()) and not self.failing_clause
 
     @property
@@ -185,9 +187,9 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserReport:
-    """How one run's browser ended, as its keeper saw it. `retry_after`: for so long its launcher wants no calls.
+    """How one run's browser ended, as its keeper saw it. `cause` is None if there was no browser.
 
-    `cause` is None where there was no browser.
+    `retry_after`: for how long its launcher asked for no further calls.
     """
 
     profile_id: str

@@ -8,13 +8,13 @@ from typing import Final
 # How long the answer to a call that may be repeated is kept, if no later call of its slot replaces it.
 ANSWERS_KEPT: Final = timedelta(hours=1)
 MAX_ANSWER_BYTES: Final = 1024**2
-# A call that waits for work ends by itself before proxies on the way give up on it. A remote worker without work waits
-# for so long at a time: it is the server that polls.
+# The maximum duration of one call that waits for work: below the timeouts of usual HTTP proxies. A remote worker
+# without work makes one such call after the other, and the server does the polling.
 LONG_POLL: Final = timedelta(seconds=50)
 
 
 class CallAttempt(StrEnum):
-    """How often a call was sent. `ask`: it is not to be carried out any more, only its answer is wanted."""
+    """Whether a call was sent before. `ask`: do not carry the call out any more, only return its answer."""
 
     FIRST = "first"
     AGAIN = "again"
@@ -23,10 +23,11 @@ class CallAttempt(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The name of one call: the caller's `slot` and a number that grows with each call there, one after another.
+    """The name of one call: the caller's `slot`, and a number that grows with each call in that slot.
 
-    A higher number says that the answers to lower ones have arrived. `body` tells two calls apart that wrongly have the
-    same name. With attempt FIRST the caller promises that it was not sent before.
+    Calls of a slot are made one after another: a higher number says that the answers to lower ones have arrived. `body`
+    tells two calls apart that wrongly have the same name. With attempt FIRST the caller promises that this call was not
+    sent before.
     """
 
     slot: str

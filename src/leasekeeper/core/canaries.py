@@ -1,6 +1,6 @@
-"""Login canaries: how the end of a run sees whether the profile is still logged in.
+"""Login canaries: how the end of a run checks whether the profile is still logged in.
 
-Pure: whoever has the browser asks, with what is here. A page that cannot be opened answers nothing.
+Pure: the program that has the browser makes the check. If the page cannot be opened, there is no answer.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ CanaryFunction = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
-    """Where to look, and what shows there only if one is logged in: an address and a selector, or a function."""
+    """How to check: a URL and a selector that its page shows only to a logged-in user, or a function."""
 
     url: str | None = None
     selector: str | None = None
@@ -42,7 +42,7 @@ class Canary:
 
 
 def as_canary(asked: Canary | CanaryFunction | None) -> Canary | None:
-    """What somebody registered, as a canary."""
+    """What an app registered, as a `Canary`: a plain function becomes a canary with that function."""
     return asked if asked is None or isinstance(asked, Canary) else Canary(function=asked)
 
 
@@ -54,7 +54,7 @@ def canary_of(account: Account) -> Canary | None:
 
 
 def verdict_of(answer: bool | None) -> Verdict:
-    """What an answer means; None: nobody could tell."""
+    """The verdict for a canary's answer: True is logged in, False logged out, None (no answer) is NOT_ASKED."""
     if answer is None:
         return Verdict.NOT_ASKED
     return Verdict.LOGGED_IN if answer else Verdict.LOGGED_OUT

@@ -1,8 +1,9 @@
-"""What an error of the browser means: Playwright's message in, a reason of the failure table out.
+"""Classify browser errors: Playwright's message in, a reason of the failure table out.
 
-One ordered table, as data; the first row that fits wins, and what no row knows is TASK_ERROR. It reads the name of
-the error's class and its first line only: call logs and page texts below are written by the site, not by the browser.
-Knows no Playwright: both arrive as text, and what the text cannot say (is the browser alive?) arrives as `Facts`.
+One ordered table, as data; the first row that fits wins, and an error that fits no row is TASK_ERROR. Only the name of
+the error's class and the first line of its message are read: call logs and page texts below are written by the site,
+not by the browser. Knows no Playwright: class and message arrive as text, and what they cannot say (is the browser
+alive?) arrives as `Facts`.
 """
 
 import re
@@ -17,10 +18,10 @@ MAX_SUMMARY: Final = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the caller knows and an error's text does not say. The defaults are an untroubled browser.
+    """What the caller knows and an error's text does not say. The defaults describe a healthy browser.
 
-    `browser_alive` False: the browser ended without being asked. A task that closes its own page leaves it True.
-    `page_crashed`: some page did; `proxied`: the profile has a proxy.
+    `browser_alive` False: the browser ended without being asked to. A task that closes its own page leaves it True.
+    `page_crashed`: one of its pages did; `proxied`: the profile has a proxy.
     """
 
     browser_alive: bool = True
@@ -53,7 +54,7 @@ _NODE: Final = (
     r"|ENOTFOUND|EAI_AGAIN)|socket hang up"
 )
 
-# Launch errors are judged by all they say: the browser's own output stands below the first line.
+# Launch errors are matched against the whole message: the browser's own output is below the first line.
 _LAUNCH: Final = (
     Row(
         Reason.PROFILE_IN_USE_ELSEWHERE,

@@ -1,7 +1,7 @@
-"""Conflicts are signals: what to do with a job that is due while its profile is taken, and why it was.
+"""Conflicts are signals: what to do with a job that is due while its profile is taken, and why it was taken.
 
-It does not matter which came first, the job or the lease. A job that waits meets its conflict once, when it comes; one
-that does not want to wait meets it whenever its profile is leased to another run.
+It does not matter which came first, the job or the lease. A job with `on_conflict: wait` meets its conflict once, when
+it arrives or becomes due; any other job meets one whenever its profile is leased to another run.
 """
 
 from dataclasses import dataclass
@@ -32,21 +32,21 @@ class ConflictDecision:
     run_at: datetime | None
 
 
-REFUSED: Final = "refused"  # what is decided on somebody who asks for a lease without a job
-MAX_MET: Final = 16  # jobs of a lane that follow their policy in the commit of a grant; a sweep takes the rest
+REFUSED: Final = "refused"  # the decision that a refused direct lease records
+MAX_MET: Final = 16  # jobs of a lane that follow `on_conflict` in the commit of a grant; a sweep handles the rest
 
 
 def follows_conflict(job: Job) -> bool:
-    """Whether a job that is in its lane leaves it when its profile is leased to another run. One that a person has
-    approved or put back waits: they decided that it shall run."""
+    """Whether a job in its lane follows its `on_conflict` when the profile is leased to another run. A job that a
+    person approved or put back does not: that person decided that it shall run, so it waits."""
     return job.on_conflict is not OnConflict.WAIT and not job.approved
 
 
 def conflict_cause(
     priority: int | None, holder: Lease, holder_priority: int | None, now: datetime, long_run: timedelta
 ) -> ConflictCause:
-    """The most telling cause, from the one that needs a person first to the ordinary one. `priority` is that of the job
-    which cannot run; None: somebody asked without a job."""
+    """The first cause that applies, those that need a person before the ordinary ones. `priority` is that of the job
+    that cannot run; None for a direct lease."""
     if not is_live(holder, now):
         return ConflictCause.PREVIOUS_WORKER_LOST
     if holder.purpose in BY_PERSON:

@@ -1,8 +1,8 @@
-"""Control of an open browser passes from a run to a person, or back to the run's job: who gets which lease.
+"""Take-over and hand-back: control of an open browser passes from a run to a person, or back to the run's job.
 
-Pure. The browser stays open meanwhile, so the profile is leased all the time; the old run ends, and a new one begins
-under a token of its own. What the old lease knew (last safe step, mutating section) goes on in the new one: if that
-ends without an explanation, it is still known where the browser was. And what a person answers to a run that asks.
+Pure. The browser stays open, so the profile is leased all the time: the old run ends, and a new one begins under a
+token of its own. The new lease keeps the progress of the old one (last safe step, mutating section), so that it is
+known if the new run ends without an explanation. Also here: a person's answer to a run that asks for one.
 """
 
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ from leasekeeper.errors import Conflict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferRequest:
-    """Who gets an open browser. With `job_id` the run of that job goes on in it, which was taken over before.
+    """Who gets an open browser. With `job_id`, that job, which was taken over before, continues in it.
 
-    `incarnation` is unique for each transfer: the same one again asks for what the first call gave. `begins_anew`: the
-    job's task does not go on where it waits, it is called once more.
+    `incarnation` is unique for each transfer: a second call with the same one gets the result of the first.
+    `begins_anew`: the job's task is called again from its start, instead of continuing where it waits.
     """
 
     worker_id: WorkerId
@@ -42,7 +42,7 @@ class TransferRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonAnswer:
-    """What a person says to a run that asks for one. `outcome` is a word. No two have one time."""
+    """A person's answer to a run that asks for one. `outcome` is one word. No two answers have the same `at`."""
 
     by: str
     note: str
@@ -51,7 +51,8 @@ class PersonAnswer:
 
 
 def answered(lease: Lease, said: PersonAnswer) -> PersonAnswer:
-    """The answer to a run that asks; the first one counts. Raises Conflict if it does not ask, or has an answer."""
+    """The answer, if the run may get it: the first one counts. Raises Conflict if the run does not
+    ask, or has an answer."""
     if lease.asks_person is None:
         raise Conflict(
             f"run {lease.run_id} does not ask for anybody, or not any more",
@@ -69,12 +70,12 @@ def answered(lease: Lease, said: PersonAnswer) -> PersonAnswer:
 
 
 def kept_answer(said: PersonAnswer) -> Mapping[str, object]:
-    """An answer as a lease keeps it."""
+    """The answer in the form that a lease stores."""
     return {"by": said.by, "note": said.note, "outcome": said.outcome, "at": said.at.isoformat()}
 
 
 def answer_of(lease: Lease) -> PersonAnswer | None:
-    """What a person has said to the run of this lease."""
+    """The answer that a person gave to the run of this lease; None if there is none."""
     kept = lease.person_answer
     if kept is None:
         return None
@@ -83,13 +84,13 @@ def answer_of(lease: Lease) -> PersonAnswer | None:
 
 
 def request_is_over(lease: Lease, job: Job | None) -> bool:
-    """Whether the end of a run closes the review that it asked for a person with. `job`: as the end has left it; while
-    that waits for a person, the review stays."""
+    """Whether the end of a run closes the review by which it asked for a person. `job` is the run's job after that end:
+    while it waits for a person, the review stays open."""
     return lease.asks_person is not None and (job is None or job.state is not JobState.REVIEW)
 
 
 def transferred(lease: Lease, job: Job | None, ending: Ending) -> Settlement:
-    """The end of a run whose browser passes on. Its job, if it has one, waits for a person from now on."""
+    """The settlement of a run whose browser passes to another run. Its job, if it has one, waits for a person now."""
     row = failure(ending.reason, ending.registered) if ending.reason is not None else None
     verdict = None
     if job is not None:
@@ -119,7 +120,7 @@ def _verdict(ending: Ending) -> tuple[ProfileState | None, Because]:
 
 
 def lane_passed(facts: LaneFacts, settlement: Settlement, lease: Lease) -> Changes:
-    """The lane under the new lease. What stands against the profile counts when that ends."""
+    """The changes of the lane under the new lease. A verdict against the profile takes effect when that lease ends."""
     lane, verdict = facts.lane, settlement.profile
     worst = worse(lane.verdict, verdict.state)
     changes = {"token": lease.token, **explained(granted_to(lease))}
@@ -137,9 +138,11 @@ class NotResumed(StrEnum):
 
 def why_not_resumed(facts: LaneFacts, job: Job, *, paused: bool, anew_after: Lease | None = None) -> NotResumed | None:
     """Why the job is not handed back: it does not wait for that, no job may run there, its profile leaves rotation when
-    the lease ends, or its task would begin anew and might repeat a mutation. None: it goes on.
+    the lease ends, or its task would begin anew and might repeat a mutation. None: the job continues.
 
-    `paused`: its pool or everything is. `anew_after`: the lease that the person hands back, if the task begins anew."""
+    `paused`: a person paused its pool or everything. `anew_after`: the lease that the person hands back, if the task
+    begins anew.
+    """
     lane = facts.lane
     if job.profile_id != lane.profile_id or job.state is not JobState.REVIEW or job.stop_reason != Reason.TAKEN_OVER:
         return NotResumed.NOT_WAITING
@@ -153,7 +156,7 @@ def why_not_resumed(facts: LaneFacts, job: Job, *, paused: bool, anew_after: Lea
 
 
 def resumed(job: Job, run_id: RunId) -> Job:
-    """The job, running again. It is the same attempt."""
+    """The job, running again under this run. It is the same attempt."""
     return evolve(job, state=JobState.RUNNING, run_id=run_id, detail="", stop_reason=None, version=job.version + 1)
 
 
@@ -167,7 +170,7 @@ def lease_after(
     timing: Timing,
     now: datetime,
 ) -> Lease:
-    """The new lease: as the one before, of another holder and with the next token."""
+    """The new lease: like the one before, but with another holder and the next token."""
     purpose = Purpose.INSPECT if before.purpose is Purpose.INSPECT else to.purpose
     lease = new_lease(
         facts,

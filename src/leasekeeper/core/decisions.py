@@ -1,6 +1,7 @@
-"""What a person may decide, about what, in which state. Tables as data; the store checks the version and applies.
+"""Decisions of people: which actions a record allows, in which state, and what follows from each.
 
-Every decision carries a note and the name of who decided: an unexplained decision is not accepted.
+Tables as data; the store checks the version and applies the result. Every decision carries a note and the name of who
+decided: an unexplained decision is not accepted.
 """
 
 from collections.abc import Mapping
@@ -96,7 +97,7 @@ RESTORED: Final[Mapping[ProfileState, ProfileState]] = {
     _P.DISABLED: _P.DISABLED,
 }
 
-# What a person knows of a ban, of an account or of one profile. It says nothing about the profile's state.
+# Decisions about a ban, of an account or of one profile. They do not change the profile's state.
 BAN_ACTIONS: Final[Mapping[Action, BanStatus]] = {
     Action.BAN: BanStatus.BANNED,
     Action.SUSPECT: BanStatus.SUSPECTED,
@@ -127,24 +128,24 @@ ACTIONS: Final[Mapping[Target, tuple[Action, ...]]] = {
     Target.PAUSE: (Action.PAUSE, Action.RESUME),
 }
 
-# What is decided beside an open review of the record. Every other decision about a profile or a job answers the review.
+# Decisions that leave an open review of the record open. Every other decision about a profile or a job answers it.
 LEAVES_REVIEW: Final = frozenset({*BAN_ACTIONS, Action.MOVE, Action.NOTE, Action.DROP, Action.PRIORITIZE})
 
-# What is decided about an account without a word on its pause. Every other decision forgets the end that a pause had:
-# an account that was banned meanwhile must not resume by itself.
+# Decisions about an account that leave its pause alone. Every other decision drops the time at which a pause ends: an
+# account that was banned meanwhile must not resume by itself.
 LEAVES_PAUSE: Final = frozenset({Action.SUSPECT, Action.UNBAN, Action.NOTE})
 
-# What can be decided about a job whose profile was removed.
+# Decisions that are allowed about a job whose profile was removed.
 NEEDS_NO_PROFILE: Final = frozenset({Action.DROP})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A person's word about one record. `version` is the one they saw; None skips that check.
+    """A person's decision about one record. `version` is the one that the person saw; None skips that check.
 
-    `until` is of a pause: when it ends by itself, by the store's clock. `to` is of a move: the machine that has the
-    profile's directory now; of prioritize: the job's new priority, as text; of restore: the token of the snapshot to go
-    back to, as text, or None for the last one that is known to be good; of answer: the outcome, in a word.
+    `until`: when a pause ends by itself, by the store's clock. `to` depends on the action. Move: the machine that has
+    the profile's directory now. Prioritize: the job's new priority, as text. Restore: the token of the snapshot to go
+    back to, as text, or None for the last one that is known to be good. Answer: the outcome, one word.
     """
 
     target: Target
@@ -170,7 +171,7 @@ class ReviewReason(StrEnum):
 class Review:
     """An item in the human inbox: a profile, a job or a proxy that waits for a person.
 
-    One of a proxy names the first of its profiles, and is closed by itself when the proxy is well.
+    A review of a proxy names the first of the proxy's profiles, and closes by itself when the proxy works again.
     """
 
     review_id: ReviewId
@@ -190,7 +191,7 @@ class Review:
 
 
 def problems_of(decision: Decision) -> list[Problem]:
-    """What a decision lacks: a note and a name, an action that its record has, and where that action leads to."""
+    """Every fault of a decision: no note, no actor, an action that its kind of record does not have, a wrong `to`."""
     problems = [
         Problem(name, "must not be empty: a decision is kept with who made it and why")
         for name, value in (("note", decision.note), ("actor", decision.actor))
@@ -206,7 +207,7 @@ def problems_of(decision: Decision) -> list[Problem]:
 
 
 def _fault_of_to(action: Action, to: str | None) -> str | None:
-    """What `to` must be for this action and is not."""
+    """What is wrong with `to` for this action; None if nothing is."""
     match action:
         case Action.MOVE if not (to and is_id(to)):
             return "must be the name of the machine that has the profile's directory now"
@@ -221,7 +222,7 @@ def _fault_of_to(action: Action, to: str | None) -> str | None:
 
 
 def profile_after(profile_id: str, state: ProfileState, action: Action, *, clean: bool) -> ProfileState:
-    """Where the decision takes the profile, or IllegalTransition with what is allowed instead."""
+    """The profile's state after the action. Raises IllegalTransition, with the actions that are allowed instead."""
     after = PROFILE_ACTIONS.get(action, {}).get(state)
     if after is None:
         allowed = [a.value for a, moves in PROFILE_ACTIONS.items() if state in moves]
@@ -237,7 +238,7 @@ def profile_after(profile_id: str, state: ProfileState, action: Action, *, clean
 
 
 def check_job_action(job_id: str, state: JobState, action: Action) -> None:
-    """Raise IllegalTransition unless a job in this state can be decided so."""
+    """Raise IllegalTransition unless the action is allowed for a job in this state."""
     if state in JOB_ACTIONS.get(action, frozenset()):
         return
     allowed = [a.value for a, states in JOB_ACTIONS.items() if state in states]
@@ -266,8 +267,8 @@ def check_profile_of_job(job: Job, action: Action, *, declared: bool) -> None:
 
 
 class ProfileDecided(NamedTuple):
-    """What a decision makes of a lane. `drains`: it takes effect when the lease ends. `review`: what a person has to
-    look at after it."""
+    """What a decision makes of a lane. `drains`: it takes effect when the lease ends. `review`: why a person has to
+    check the profile after it; None if nobody has to."""
 
     changes: Changes
     drains: bool = False
@@ -283,10 +284,10 @@ def profile_decided(
     cause: StateCause = StateCause.DECIDED,
     data: Mapping[str, object] | None = None,
 ) -> ProfileDecided:
-    """Decide about a profile, or raise IllegalTransition.
+    """Decide about a profile: the changes of its lane. Raises IllegalTransition if its state does not allow the action.
 
-    `about_empty_directory`: what the person was asked is whether the profile's directory may be empty. `cause`, with
-    its `data`: what made us decide, if it was no person.
+    `about_empty_directory`: the person was asked whether the profile's directory may be empty. `cause` and `data` say
+    what led to the decision, if it was not a person.
     """
     lane, action = facts.lane, decision.action
     if action in BAN_ACTIONS:
@@ -315,12 +316,12 @@ def profile_decided(
 def _unresolved(decision: Decision) -> IllegalTransition:
     return IllegalTransition(
         f"profile {decision.id}: a lease of it ended without an explanation and is not resolved yet; "
-        "the next sweep does it, then decide"
+        "the next sweep resolves it, decide after that"
     )
 
 
 def _decided_to_restore(facts: LaneFacts, decision: Decision, why: Because, now: datetime) -> ProfileDecided:
-    """The state of a profile that goes back to a snapshot. Which directory is the newest, `core.homes` says."""
+    """The changes of a lane whose profile goes back to a snapshot. `core.homes` says which directory is the newest."""
     lane = facts.lane
     if facts.live or lane.state is ProfileState.LEASED:
         raise IllegalTransition(
@@ -339,7 +340,8 @@ def _decided_to_restore(facts: LaneFacts, decision: Decision, why: Because, now:
 
 
 def _moved_home(facts: LaneFacts, decision: Decision) -> Changes:
-    """A person took the directory to another machine. Not while a browser may be open in it, or was lost there."""
+    """A person took the directory to another machine. Not allowed while a browser may be open in
+    it, or was lost there."""
     lane = facts.lane
     if facts.open or lane.state is ProfileState.LEASED:
         raise IllegalTransition(
@@ -353,8 +355,8 @@ def _moved_home(facts: LaneFacts, decision: Decision) -> Changes:
 
 
 def _drained(lane: Lane, decision: Decision, why: Because) -> Changes:
-    """A decision about a leased profile says where it goes when its last lease ends: it is decided as if the profile
-    was there already. To say the same once more changes only the reason."""
+    """A decision about a leased profile sets its state at the end of its last lease. It is judged as if the profile
+    were already in the state that it drains to. Repeating a decision changes only the reason."""
     heading = lane.drain or ProfileState.AVAILABLE
     if lane.drain is not None and PROFILE_ACTIONS[decision.action].get(ProfileState.AVAILABLE) is lane.drain:
         return draining(lane.drain, why)
@@ -376,7 +378,7 @@ def _drained(lane: Lane, decision: Decision, why: Because) -> Changes:
 
 
 def account_decided(account: Account, decision: Decision) -> Account:
-    """The account as a decision leaves it."""
+    """The account after a decision."""
     if decision.action in BAN_ACTIONS:
         return with_ban(account, BAN_ACTIONS[decision.action], f"banned, says {decision.actor}: {decision.note}")
     paused = decision.action is Action.PAUSE
@@ -385,7 +387,7 @@ def account_decided(account: Account, decision: Decision) -> Account:
 
 
 def job_decided(job: Job, decision: Decision, now: datetime) -> Job:
-    """The job as a decision leaves it, before it is placed again (see `placed_again`)."""
+    """The job after a decision, before it is placed again (see `placed_again`)."""
     match decision.action:
         case Action.DROP:
             return evolve(job, dropped=True)
@@ -409,5 +411,5 @@ def is_priority(text: str | None) -> bool:
 
 
 def placed_again(job: Job, action: Action) -> bool:
-    """Whether a job in this state finds its place anew after the decision."""
+    """Whether the store must place the job again after this decision (see `core.placing`)."""
     return action in (Action.REQUEUE, Action.RETRY) or (action is Action.APPROVE and job.state is JobState.BLOCKED)

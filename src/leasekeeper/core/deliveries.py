@@ -1,7 +1,7 @@
-"""Webhook deliveries: the outbox, written in the same commit as the change that it reports, and what becomes of it.
+"""Webhook deliveries, the outbox: each is written in the same commit as the change that it reports.
 
-Pure: what came of an attempt arrives as a value. A delivery is pending until its receiver said that it has it
-(delivered) or it was tried for the last time (exhausted). From there only a person sends it again.
+Pure: the result of an attempt arrives as a value. A delivery is pending until its receiver acknowledged it (delivered)
+or its last attempt failed (exhausted). After that only a person has it sent again.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -26,23 +26,23 @@ DELAYS: Final = tuple(
     timedelta(seconds=seconds) for seconds in (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 )
 MAX_ATTEMPTS: Final = len(DELAYS) + 1
-# Later by up to this part of the delay, by chance: what failed together is not tried together again.
+# Maximum jitter, as a share of the delay: messages that failed together are not retried together.
 SPREAD: Final = 0.1
 LONGEST_WAIT: Final = timedelta(days=1)
 BRIDGE: Final = "bridge://"
 GONE: Final = 410
 CLOSED: Final = "not sent: its endpoint is disabled or was removed"
-VANISHED: Final = "whoever sent it last vanished before it was known what came of it"
+VANISHED: Final = "its last sender vanished before it reported a result"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One message to a webhook. While somebody sends it, it is due again only after their time.
+    """One message to a webhook. While a sender has it, `due_at` is the end of that sender's reservation.
 
-    `answer` is what the last attempt led to, as a sentence. `host` is where it goes: no host delays the others.
-    It goes to the callback_url of a job, or to a registered endpoint (`endpoint_id`), signed with that one's secret.
-    `attempts` counts all of them, so that none is taken for another; `spent` are those from before a person had it sent
-    once more.
+    `answer` is the result of the last attempt, as a sentence. `host` is where it goes: no host delays the others. It
+    goes to the callback_url of a job, or to a registered endpoint (`endpoint_id`), signed with that endpoint's secret.
+    `attempts` counts all attempts, so that each has a number of its own; `spent` is how many of them were made before a
+    person had it sent again.
     """
 
     seq: int = 0
@@ -65,13 +65,13 @@ class Delivery:
 
     @property
     def tries(self) -> int:
-        """How often it was tried since it was written, or since a person had it sent once more."""
+        """Attempts since it was written, or since a person had it sent again."""
         return self.attempts - self.spent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What came of sending a delivery for the `number`th time. No `status`: there was no answer at all."""
+    """The result of the `number`th attempt to send a delivery. `status` None: there was no answer at all."""
 
     delivery_id: str
     number: int
@@ -95,9 +95,9 @@ def host_of(url: str) -> str:
 
 
 def taken(delivery: Delivery, *, now: datetime, reserve_for: timedelta) -> Delivery:
-    """The delivery while somebody sends it. If they vanish, it is due again when their time is over.
+    """The delivery, reserved for a sender. If the sender vanishes, it is due again after `reserve_for`.
 
-    Exhausted, if all who were to send it vanished: it must not be tried for ever.
+    Exhausted, if the sender of the last allowed attempt vanished: it must not be tried for ever.
     """
     if delivery.tries >= MAX_ATTEMPTS:
         before = f"; the answer before: {delivery.answer}" if delivery.answer else ""
@@ -106,15 +106,15 @@ def taken(delivery: Delivery, *, now: datetime, reserve_for: timedelta) -> Deliv
 
 
 def unsendable(delivery: Delivery, *, now: datetime) -> Delivery:
-    """The delivery of an endpoint that takes none any more."""
+    """The delivery, exhausted because its endpoint is disabled or was removed."""
     return _over(delivery, DeliveryState.EXHAUSTED, CLOSED, now)
 
 
 def after_attempt(delivery: Delivery, attempt: Attempt, *, now: datetime, jitter: float) -> Delivery | None:
-    """The delivery after an attempt; None if it makes no difference any more.
+    """The delivery after an attempt; None if the result changes nothing.
 
-    That a receiver has it counts whenever it is reported. That it does not counts only if nobody has taken the delivery
-    since. `jitter` is a number from 0 to 1.
+    A success counts whenever it is reported; a failure only if nobody has taken the delivery since. `jitter` is a
+    number from 0 to 1.
     """
     if delivery.state is DeliveryState.DELIVERED:
         return None
@@ -134,8 +134,8 @@ def _over(delivery: Delivery, state: DeliveryState, answer: str, now: datetime) 
 
 
 def replayed(delivery: Delivery, *, now: datetime) -> Delivery:
-    """The delivery as a person sends it once more: from the beginning, now. One that was never tried and is due will be
-    sent anyway."""
+    """The delivery after a person had it sent again: due now, with all its attempts. Raises IllegalTransition if it is
+    due and was never tried: it will be sent anyway."""
     if delivery.state is DeliveryState.PENDING and not delivery.tries and delivery.due_at <= now:
         raise IllegalTransition(
             f"webhook {delivery.delivery_id} is pending and was not tried yet: there is nothing to replay",
@@ -147,12 +147,12 @@ def replayed(delivery: Delivery, *, now: datetime) -> Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryRequest:
-    """What a sender wants of the webhook messages that are due: at most `limit`, at most `each` per host.
+    """A sender's request for webhook messages that are due: at most `limit`, at most `each` per host.
 
-    `room` says of some hosts that they get fewer than `each`. Those in `slow` get at most `slow_places` together.
-    `callbacks` and `endpoints`: whether the sender can sign messages to the callback_url of a job, and messages to
-    registered endpoints. What it cannot sign is left to whoever can.
-    `bridge`: only results that go back through the bridge of that name. Without it, none of any bridge.
+    `room` sets a lower maximum for some hosts. The hosts in `slow` get at most `slow_places` together. `callbacks` and
+    `endpoints`: whether the sender can sign messages to the callback_url of a job, and messages to registered
+    endpoints. Messages that it cannot sign are left to other senders. `bridge`: only results that go back through the
+    bridge of that name; None: no results for bridges.
     """
 
     limit: int
@@ -174,8 +174,8 @@ class Due(NamedTuple):
 
 
 def chosen(due: Iterable[Due], request: DeliveryRequest) -> list[str]:
-    """Which of the messages a sender takes: the first of each host before any second one, and of each round those that
-    have been due longest. Hosts that are slow share their few places; results for a bridge are not for this sender."""
+    """The ids of the messages that a sender takes: the first of each host before any second one, and within each such
+    round the longest due first. Slow hosts share their few places; results for a bridge are left out."""
     places: dict[str, int] = {}
     ranked = []
     for each in sorted((each for each in due if not each.host.startswith(BRIDGE)), key=lambda each: each.due_at):

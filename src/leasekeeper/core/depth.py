@@ -1,5 +1,6 @@
-"""How deep JSON may be nested that comes from outside: payloads, results, evidence. Deeper is refused on its way in,
-because whoever reads it later, in whatever language, has to walk it.
+"""The maximum nesting of JSON that comes from outside: payloads, results, evidence.
+
+Deeper JSON is refused on its way in, because every later reader, in whatever language, has to walk it.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What a page of a launcher's browser sees, against what the profile is declared to be. Pure.
+"""Compare what a page of a launcher's browser reports with what the profile declares. Pure.
 
 A launcher sets language, time zone, proxy and engine itself: a declaration is only compared, never imposed.
 """
@@ -19,15 +19,16 @@ def browser_version(seen: Mapping[str, str]) -> str | None:
 
 
 def engine_of(version: str | None) -> int | None:
-    """The major version; None for what is no version of an engine."""
+    """The major version; None if the text is not the version of an engine."""
     major = (version or "").partition(".")[0]
     return int(major) or None if major.isdecimal() else None
 
 
 def mismatch(profile: Profile, seen: Mapping[str, str], last_engine: int | None) -> str | None:
-    """How the page differs from the profile, as a sentence; None: it does not, or nothing is declared.
+    """How the page differs from the profile, as a sentence; None if it does not, or nothing is declared.
 
-    What the page did not say is no mismatch. `last_engine` opened the profile before: an older one may damage it.
+    A value that the page did not report is no mismatch. `last_engine` is the browser version that opened the profile
+    before: an older one may damage it.
     """
     for name, declared in (("language", profile.language), ("timezone", profile.timezone)):
         found = seen.get(name)

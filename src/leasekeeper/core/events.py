@@ -110,7 +110,7 @@ class Event:
 
 
 def manual_use(lease: Lease, found: str, policy: ManualUse, at: datetime) -> Event:
-    """Somebody used the profile outside a lease; the holder of this one found it."""
+    """The event for manual use: the holder of this lease found that somebody used the profile outside a lease."""
     return Event(
         at=at,
         type=EventType.MANUAL_USE_DETECTED,
@@ -123,7 +123,7 @@ def manual_use(lease: Lease, found: str, policy: ManualUse, at: datetime) -> Eve
 
 
 def browser_outlived_lease(lease: Lease, at: datetime, **found: object) -> Event:
-    """A browser was ended by another program of its machine, since its keeper had not done it in time."""
+    """The event for a browser that another program of its machine ended, because its keeper had not done so in time."""
     return Event(
         at=at,
         type=EventType.BROWSER_OUTLIVED_LEASE,
@@ -137,7 +137,7 @@ def browser_outlived_lease(lease: Lease, at: datetime, **found: object) -> Event
 
 
 def messages_rejected(bridge: str, source: str, reasons: Sequence[str], at: datetime) -> Event:
-    """A bridge took messages that are no jobs, and put them apart."""
+    """The event for messages that are no jobs: a bridge received them and put them apart."""
     shown = list(dict.fromkeys(reasons))[:MAX_REASONS]
     return Event(
         at=at,
@@ -148,7 +148,7 @@ def messages_rejected(bridge: str, source: str, reasons: Sequence[str], at: date
 
 
 def adopted(profile: Profile, directory: str, engine: int | None, actor: str, at: datetime) -> Event:
-    """A person said that the used profile in this directory is this one, as it is."""
+    """The event for an adoption: a person said that the used profile in this directory is this one, as it is."""
     return Event(
         at=at,
         type=EventType.PROFILE_ADOPTED,
@@ -160,7 +160,7 @@ def adopted(profile: Profile, directory: str, engine: int | None, actor: str, at
 
 
 def imported(profile: Profile, source: str, engine: int | None, token: int, actor: str, at: datetime) -> Event:
-    """A person makes what is in the source this profile's session."""
+    """The event for an import: a person makes what is in the source this profile's session."""
     return Event(
         at=at,
         type=EventType.PROFILE_IMPORTED,
@@ -172,7 +172,7 @@ def imported(profile: Profile, source: str, engine: int | None, token: int, acto
 
 
 def exported(lease: Lease, target: str, actor: str, at: datetime) -> Event:
-    """A person took a copy of the profile's session away: whoever has it is logged in."""
+    """The event for an export: a person took a copy of the profile's session away. Whoever has it is logged in."""
     return Event(
         at=at,
         type=EventType.PROFILE_EXPORTED,

@@ -58,7 +58,8 @@ class Reason(StrEnum):
 
 
 class RetryRule(StrEnum):
-    """Whether the reason may be tried again by itself. What may have been done never is: see `settle`."""
+    """Whether a run that stopped for this reason is retried by itself. A mutation that may have
+    been done never is: see `settle`."""
 
     YES = "yes"
     NO = "no"
@@ -89,7 +90,7 @@ class Failure:
 
     @property
     def needs_person(self) -> bool:
-        """Whether a person has to look at the profile before the next run."""
+        """Whether a person has to check the profile before the next run."""
         return self.profile in (ProfileRule.REVIEW_REQUIRED, ProfileRule.QUARANTINED)
 
 
@@ -106,7 +107,7 @@ _ROWS: Final = (
     Failure(Reason.SECURITY_PROMPT, BelongsTo.ACCOUNT, RetryRule.NO, ProfileRule.QUARANTINED),
     Failure(Reason.ACCOUNT_BANNED, BelongsTo.ACCOUNT, RetryRule.NO, ProfileRule.REVIEW_REQUIRED, bans=True),
     Failure(Reason.PROXY_REGION_MISMATCH, BelongsTo.PROXY, RetryRule.NO, ProfileRule.AVAILABLE),
-    # Whoever stops a run for this says that it did: the reason is the fact.
+    # A run that stops for this reason reports the change itself: no other fact is needed.
     Failure(Reason.PROXY_CHANGED, BelongsTo.PROXY, RetryRule.NO, ProfileRule.QUARANTINED),
     Failure(Reason.PROXY_UNREACHABLE, BelongsTo.PROXY, RetryRule.YES, ProfileRule.AVAILABLE),
     Failure(Reason.LAUNCHER_UNAVAILABLE, BelongsTo.BROWSER, RetryRule.YES, ProfileRule.AVAILABLE),
@@ -129,7 +130,7 @@ _ROWS: Final = (
 
 FAILURES: Final[Mapping[str, Failure]] = {row.reason: row for row in _ROWS}
 
-# The stop reason of a run that was given back before it began, for no reason of the table.
+# The stop reason of a run that was given back before it began, if no reason of the table was given.
 NOT_STARTED: Final = "NOT_STARTED"
 LOST: Final = frozenset({Reason.WORKER_LOST, Reason.LEASE_LOST})
 
@@ -148,9 +149,9 @@ def failure(reason: str, registered: Failure | None = None) -> Failure:
 
 
 def handed_in(reason: str, own: Mapping[str, Failure]) -> Failure:
-    """The row for a reason that a holder gives, who has registered `own`.
+    """The row for a reason that a holder reports. `own` are the reasons that the holder's app has registered.
 
-    One that nobody knows may be a misspelt one: then a person looks at the profile before anybody else has it.
+    An unknown reason may be a misspelt one, so a person checks the profile before its next run.
     """
     if reason in FAILURES or reason in own:
         return failure(reason, own.get(reason))
@@ -158,12 +159,12 @@ def handed_in(reason: str, own: Mapping[str, Failure]) -> Failure:
 
 
 def strictness(row: Failure | None) -> int:
-    """How hard an ending is on the profile, to compare it with another; lowest without any reason."""
+    """How strict a row is with the profile, to compare two endings; lowest without any reason."""
     return -1 if row is None else _STRICTNESS[row.profile]
 
 
 def unknown(reason: str, own: Mapping[str, Failure]) -> str:
-    """What to say of a reason that is neither built in nor registered; nothing, if it is."""
+    """The error text for a reason that is neither built in nor registered; empty if the reason is known."""
     if reason in FAILURES or reason in own:
         return ""
     meant = nearest(reason, [*FAILURES, *own])

@@ -16,7 +16,7 @@ from leasekeeper.core.profiles import Profile
 from leasekeeper.core.schedules import HIDDEN, Schedule, configured_fields
 from leasekeeper.errors import InputError, Problem, VersionConflict
 
-# The one setting of a fleet, and what a change of it is called.
+# The one setting of a fleet, and the `what` of a change of it.
 STORE: Final = "profile_store"
 _RUNTIME_FIELDS = frozenset(
     {"paused", "pause_note", "ban_status", "version", "trouble", "trouble_detail", "trouble_at", "asked", "ask_at"}
@@ -27,7 +27,7 @@ _RUNTIME_FIELDS = frozenset(
 class Fleet:
     """Accounts, profiles, proxies, launchers, limits and schedules, each by id.
 
-    `profile_store` is where snapshots of profiles are kept: a URL, or `server`. None: profiles stay at home.
+    `profile_store` is where snapshots of profiles are kept: a URL, or `server`. None: profiles stay on their machines.
     """
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
@@ -67,7 +67,7 @@ def configured(record: Record) -> dict[str, object]:
 
 
 def tag_of(fleet: Fleet) -> str:
-    """A fleet as a short text: another one as soon as anything of it is declared otherwise."""
+    """A hash of what a fleet declares: it changes as soon as any declaration does."""
     declared = {
         kind.name: {record_id: configured(record) for record_id, record in value.items()}
         if isinstance(value := getattr(fleet, kind.name), Mapping)
@@ -87,13 +87,13 @@ def _plain(value: object) -> object:
 
 
 def check_unchanged(current: Fleet, expected: str | None) -> None:
-    """Raise VersionConflict if the fleet is not the one that somebody saw."""
+    """Raise VersionConflict if the fleet's tag is no longer `expected`. None skips the check."""
     if expected is not None and tag_of(current) != expected:
         raise VersionConflict("the fleet has changed since it was read; nothing was applied: read it again")
 
 
 def diff(current: Fleet, desired: Fleet, *, prune: bool) -> list[Change]:
-    """What applying `desired` would do. Without `prune`, what the file does not name stays as it is."""
+    """What applying `desired` would do. Without `prune`, records that it does not name stay as they are."""
     changes = _diff_store(current.profile_store, desired.profile_store, prune=prune)
     for what, before, after in (
         ("proxy", current.proxies, desired.proxies),
@@ -156,7 +156,7 @@ def merged(current: Fleet, desired: Fleet, *, prune: bool) -> Fleet:
 
 
 def affected(current: Fleet, final: Fleet, changes: Iterable[Change]) -> list[str]:
-    """Existing profiles whose readiness may have changed: their own, their proxy's or their account's settings."""
+    """Existing profiles whose readiness may have changed: their own, their proxy's or their account's settings did."""
     known = [profile_id for profile_id in current.profiles if profile_id in final.profiles]
     made = list(changes)
     if any(map(moves_snapshots, made)):
@@ -171,20 +171,20 @@ def affected(current: Fleet, final: Fleet, changes: Iterable[Change]) -> list[st
 
 
 def moves_snapshots(change: Change) -> bool:
-    """Whether snapshots are somewhere else from then on, or nowhere."""
+    """Whether the change moves or removes the place where snapshots are stored."""
     return change.what == STORE and change.kind is not ChangeKind.ADD
 
 
 def check_fleet(
     current: Fleet, desired: Fleet, *, prune: bool, retired: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Raise InputError for every value that cannot be, every reference that would lead nowhere, and for a profile that
-    changes hands.
+    """Raise InputError that names every impossible value, every reference to a record that is not declared, and every
+    profile that would change its account.
 
-    `retired` are the accounts of profiles that were removed: declared again, they are still theirs.
+    `retired` maps profiles that were removed to their accounts: declared again, they still belong to these.
     """
     final = merged(current, desired, prune=prune)
-    problems = _impossible(desired)
+    problems = _value_problems(desired)
     for profile in final.profiles.values():
         where = f"profiles.{profile.profile_id}"
         if profile.account_id not in final.accounts:
@@ -208,14 +208,14 @@ def check_fleet(
             )
     problems += _shared_directories(final.profiles.values())
     problems += _launchers_at_fault(final)
-    problems += _lost_schedules(final)
+    problems += _schedule_problems(final)
     if problems:
         raise InputError("the fleet does not hold together; nothing was applied", problems)
 
 
-def _impossible(fleet: Fleet) -> list[Problem]:
-    """Ids that are none, records under another one's id, and counts below 1. A file is refused for them when it is
-    read; a fleet need not come from a file."""
+def _value_problems(fleet: Fleet) -> list[Problem]:
+    """Faults of values: invalid ids, records under another record's id, counts below 1. Reading a fleet file finds them
+    too, but a fleet need not come from a file."""
     problems: list[Problem] = []
     for kind, own_id, records in _by_kind(fleet):
         for key, record in records.items():
@@ -239,7 +239,7 @@ def _by_kind(fleet: Fleet) -> Iterator[tuple[str, str, Mapping[str, Record]]]:
 
 
 def _shared_directories(profiles: Iterable[Profile]) -> list[Problem]:
-    """Every directory belongs to one profile, with all that is in it."""
+    """A fault for each directory that two profiles share, or that lies inside another profile's."""
     problems: list[Problem] = []
     owners: dict[str, str] = {}
     declared = {p.profile_id: p.user_data_dir for p in profiles if p.user_data_dir is not None}
@@ -255,7 +255,7 @@ def _shared_directories(profiles: Iterable[Profile]) -> list[Problem]:
 
 
 def _launcher_problems(profile: Profile, final: Fleet) -> list[Problem]:
-    """A profile is a launcher's altogether, or not at all."""
+    """Faults of a profile that mixes the settings of a launcher's profile with those of a profile on our machines."""
     where, launcher_id = f"profiles.{profile.profile_id}", profile.launcher_id
     if launcher_id is None:
         given = profile.driver == LAUNCHER or profile.launcher_profile is not None
@@ -267,10 +267,10 @@ def _launcher_problems(profile: Profile, final: Fleet) -> list[Problem]:
         problems.append(Problem(f"{where}.driver", f"must be {LAUNCHER}, or absent: its launcher opens the browser"))
     if profile.launcher_profile is None:
         problems.append(Problem(f"{where}.launcher_profile", "is missing: the id that the launcher knows it by"))
-    elsewhere = {"user_data_dir": profile.user_data_dir, "window": profile.window}
+    set_by_launcher = {"user_data_dir": profile.user_data_dir, "window": profile.window}
     problems += [
         Problem(f"{where}.{name}", "is the launcher's to set: leave it out here")
-        for name, value in elsewhere.items()
+        for name, value in set_by_launcher.items()
         if value is not None
     ]
     if profile.disposable or profile.max_active_runs > 1:
@@ -279,14 +279,17 @@ def _launcher_problems(profile: Profile, final: Fleet) -> list[Problem]:
 
 
 def _launchers_at_fault(final: Fleet) -> list[Problem]:
-    """Every launcher has what it needs, its profiles are declared once, and no pool allows more than the plan."""
+    """Faults of launchers: a setting is missing, a profile is declared twice, or pools allow more than the plan."""
     problems = [
         Problem(f"launchers.{launcher.launcher_id}.{name}", f"is needed by driver {launcher.driver}")
         for launcher in final.launchers.values()
         for name in missing_settings(launcher)
     ]
     problems += [
-        Problem(f"launchers.{launcher.launcher_id}.calls.stop", "is needed beside start: else nobody ends the browser")
+        Problem(
+            f"launchers.{launcher.launcher_id}.calls.stop",
+            "is needed beside start: without it nobody can stop the browser",
+        )
         for launcher in final.launchers.values()
         if stop_missing(launcher)
     ]
@@ -309,7 +312,7 @@ def _launchers_at_fault(final: Fleet) -> list[Problem]:
 
 
 def _plan_problems(launcher: Launcher, pools: set[str], final: Fleet) -> list[Problem]:
-    """The pools of a launcher's profiles together allow no more leases than its plan browsers."""
+    """A fault if the pools of a launcher's profiles together allow more leases than its plan allows browsers."""
     allowed = [final.limits[pool].max_leases if pool in final.limits else None for pool in sorted(pools)]
     if None not in allowed and sum(limit for limit in allowed if limit is not None) <= (launcher.max_running or 0):
         return []
@@ -322,8 +325,8 @@ def _plan_problems(launcher: Launcher, pools: set[str], final: Fleet) -> list[Pr
     ]
 
 
-def _lost_schedules(final: Fleet) -> list[Problem]:
-    """Every profile and account that a schedule names is there."""
+def _schedule_problems(final: Fleet) -> list[Problem]:
+    """A fault for each profile and account that a schedule names and that is not declared."""
     problems: list[Problem] = []
     for schedule in final.schedules.values():
         where, select = f"schedules.{schedule.schedule_id}", schedule.select

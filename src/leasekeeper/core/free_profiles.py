@@ -1,4 +1,4 @@
-"""Any free profile: which are meant, and what a list of them says."""
+"""Leases of any free profile: which profiles qualify, and the list of those that are free."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from leasekeeper.core.ids import AccountId, ProfileId
 class ProfileChoice:
     """Any profile of a pool that has these labels. A profile's tier counts as its label `tier`.
 
-    With `machine`, none whose directory is on another one.
+    With `machine`, profiles whose directory is on another machine do not qualify.
     """
 
     pool: str = "default"
@@ -21,7 +21,7 @@ class ProfileChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeProfile:
-    """A profile that nobody has. It rests since `since_at`."""
+    """A profile that nobody has leased since `since_at`."""
 
     profile_id: ProfileId
     account_id: AccountId
@@ -30,9 +30,9 @@ class FreeProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeProfiles:
-    """Free profiles, the one that rested longest first. `after` continues the list; None: these were the last.
+    """Free profiles, the one that rested longest first. `after` is where the next page starts; None: this is the last.
 
-    `counts`, if asked for: how many that match are blocked for each reason; those under "" are not blocked.
+    `counts`, if requested: how many profiles that match are blocked, by reason; those under "" are not blocked.
     """
 
     items: tuple[FreeProfile, ...] = ()
@@ -41,6 +41,7 @@ class FreeProfiles:
 
 
 def has_labels(labels: Mapping[str, str], tier: str | None, wanted: Mapping[str, str]) -> bool:
-    """Whether a profile with these labels and this tier is meant. Its tier counts as a label of that name."""
+    """Whether a profile with these labels and this tier has all `wanted` labels. Its tier counts as
+    its label `tier`."""
     own = labels if tier is None else {"tier": tier, **labels}
     return wanted.items() <= own.items()

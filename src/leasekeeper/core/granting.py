@@ -1,6 +1,6 @@
 """Granting: whether a job or a person may have a profile now, and the lease that they get.
 
-Pure. What is locked and read first, and how grants are written, is the store's; what is granted is decided here.
+Pure. The store locks and reads before, and writes the grants; what is granted is decided here.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -35,8 +35,8 @@ _started = changer(Job, "state", "attempt", "run_id", "detail", "version")
 class HeadVerdict(NamedTuple):
     """What becomes of the job at the head of a lane: exactly one of these is set.
 
-    `block`: it is not ready itself and leaves the lane. `lane_blocked_by`: the lane is not ready. `waits_on`: another
-    lane has this key of their account. `key`: it is granted, under this key.
+    `block`: the job itself is not ready and leaves the lane. `lane_blocked_by`: the lane is not ready. `waits_on`: the
+    key of their account, which another lane has. `key`: the job is granted, under this key.
     """
 
     block: Block | None = None
@@ -67,10 +67,12 @@ def direct_gate(
     machine: str | None = None,
     resumed: bool = False,
 ) -> Blocked | None:
-    """What keeps somebody without a job out of the profile now; the pool's limit apart.
+    """Why a direct lease (one without a job) of the profile is impossible now; None if it is possible. The pool's limit
+    is not checked here.
 
-    A person may go where an account's jobs may not, and with `inspect` also where nobody else goes: but only once the
-    endings of all earlier leases are explained. `resumed`: the account's pause is over, though nobody has swept yet.
+    A person may lease a profile of a paused account, and with `inspect` also one that is out of rotation: but only once
+    the endings of all earlier leases are explained. `resumed`: the account's pause is over, though no sweep has resumed
+    it yet.
     """
     lane = facts.lane
     if purpose is Purpose.INSPECT and lane.state in INSPECTABLE:
@@ -87,7 +89,8 @@ def direct_gate(
 
 
 def engine_gate(lane: Lane, engine: int | None) -> Blocked | None:
-    """A browser that is older than the one which opened the profile last would damage it. None: nobody says which."""
+    """Block a browser that is older than the one which opened the profile last: it would damage the profile. `engine`
+    None: the version is unknown, and nothing is blocked."""
     older = engine is not None and lane.engine is not None and lane.engine > engine
     return Blocked.ENVIRONMENT_MISMATCH if older else None
 
@@ -101,9 +104,12 @@ def direct_refusal(
     engine: int | None,
     full: Callable[[], bool],
 ) -> Blocked | None:
-    """Why somebody without a job gets no lease, of all reasons the first: the profile (`gate`), a pause, a browser that
-    is too old, the pool's limit. A pause stops programs, so that people can look. Whether the pool is `full` is asked
-    last, and only if nothing else is in the way: all who are granted something there wait for the answer."""
+    """Why a direct lease is refused; None if it is granted. The first reason counts: the profile (`gate`), a pause, a
+    browser that is too old, the pool's limit.
+
+    A pause stops programs but not people, so that they can check. `full` (has the pool reached its limit?) is called
+    last, and only if nothing else is in the way: all other grants of the pool wait for it.
+    """
     if gate is not None:
         return gate
     if paused and purpose not in BY_PERSON:
@@ -123,8 +129,8 @@ def may_follow(
     paused: bool,
     elsewhere: Iterable[int],
 ) -> bool:
-    """Whether a lane's next job may go on in the browser that is open in its profile, with a worker of this pool on
-    this machine, of these tasks.
+    """Whether a lane's next job may continue in the browser that is open in its profile, with a worker that offers
+    these tasks in this pool on this machine.
 
     `isolated`: the job works in a copy, not in the profile itself. `elsewhere`: the priorities of jobs that wait for
     this worker, or for the account's key: a more urgent one goes first.
@@ -135,12 +141,13 @@ def may_follow(
 
 
 def purpose_of_visit(state: ProfileState, *, paused: bool) -> Purpose:
-    """As what a person opens a profile: an ordinary one by hand, one that no job gets to look inside."""
+    """The purpose of a person's lease: INSPECT for a profile that no job may get, else MANUAL."""
     return Purpose.INSPECT if paused or state in INSPECTABLE else Purpose.MANUAL
 
 
 def leased(lane: Lane, lease: Lease, now: datetime) -> Changes:
-    """The lane under its new lease. A profile that was out of rotation goes back to where it was at the end."""
+    """The changes of the lane under its new lease. A profile that was out of rotation returns to
+    its state at the end."""
     why = granted_to(lease)
     if lease.purpose is not Purpose.INSPECT or lane.state not in INSPECTABLE:
         return {"token": lease.token, **moved(lane, ProfileState.LEASED, Cause.GRANTED, why, now)}
@@ -157,8 +164,8 @@ def granted_to(lease: Lease) -> Because:
 
 
 def changes_at(facts: LaneFacts) -> datetime | None:
-    """When a profile that is taken changes without its holder: a lease expires unless renewed, or a lost one may be
-    resolved. None: neither is there."""
+    """When a taken profile changes without its holder: a lease expires unless renewed, or a lost one may be resolved.
+    None: it has no such lease."""
     if facts.live:
         return min(lease.expires_at for lease in facts.live)
     lost = [lease for lease in facts.open if lease.unresolved]
@@ -166,12 +173,13 @@ def changes_at(facts: LaneFacts) -> datetime | None:
 
 
 def blocked_job(job: Job, block: Block, detail: str) -> Job:
-    """The job, blocked by itself: it waits outside of its lane until the fact changes. `detail` says it to people."""
+    """The job, blocked by a fact of its own: it waits outside of its lane until that changes.
+    `detail` is the fact as text."""
     return evolve(job, state=JobState.BLOCKED, blocked_reason=block.reason, detail=detail, version=job.version + 1)
 
 
 def started(job: Job, run_id: RunId) -> Job:
-    """The job, running."""
+    """The job, running under this run, with its attempt counted."""
     return _started(
         job, state=JobState.RUNNING, attempt=job.attempt + 1, run_id=run_id, detail="", version=job.version + 1
     )
@@ -225,8 +233,8 @@ def new_lease(
     timing: Timing,
     now: datetime,
 ) -> Lease:
-    """A lease with the profile's next token. It may only make the profile's release policy stricter, also when that
-    was tightened after it was asked for."""
+    """A lease with the profile's next token. `policy` can only make the profile's release policy stricter, also if that
+    was tightened after the job was submitted."""
     if ttl is not None:
         timing = timing.scaled(ttl)
     token = Token(facts.lane.token + 1)
@@ -258,7 +266,7 @@ def new_lease(
 
 
 def expected_environment(job: Job | None) -> dict[str, str]:
-    """What the run's record keeps of the environment that the job asked for."""
+    """The environment that the job expects, as the run's record stores it."""
     if job is None:
         return {}
     wanted = {

@@ -1,10 +1,10 @@
-"""Home: the machine that has a profile's newest directory, and whose workers a lane's jobs are kept for.
+"""Home: the machine that has a profile's newest directory. A lane's jobs are reserved for the workers of that machine.
 
-Pure. A machine is a name that its data directory keeps (`browsers.machine_name`), never a hostname alone. An empty home
-means that no machine has the newest state in a directory: no browser has opened the profile yet, or it was restored.
-A profile is saved if its newest snapshot is its newest state: then any machine may open it, and those of its home are
-only preferred. Profiles of launchers keep their sessions elsewhere, and runs in a throwaway copy leave no directory
-behind: neither has, or changes, a home.
+Pure. A machine is identified by a name that its data directory keeps (`browsers.machine_name`), never by a hostname
+alone. An empty home means that no machine has the newest state in a directory: no browser has opened the profile yet,
+or it was restored. A profile is saved if its newest snapshot is its newest state: then any machine may open it, and
+workers of its home are only preferred. Profiles of launchers keep their sessions elsewhere, and runs in a throwaway
+copy leave no directory behind: neither has, or changes, a home.
 """
 
 from datetime import datetime
@@ -29,9 +29,9 @@ def keeps_directory(profile: Profile) -> bool:
 
 
 def is_away(home: str, machine: str | None, *, saved: bool) -> bool:
-    """Whether the newest state is only in a directory on another machine than the one that asks.
+    """Whether the newest state is only in a directory on another machine than `machine`.
 
-    One that does not say which machine it is (None) opens no directory of ours, and is not kept out.
+    False if `machine` is None: a caller that names no machine opens no directory of ours.
     """
     return bool(home) and machine is not None and home != machine and not saved
 
@@ -42,20 +42,20 @@ def homes_of(machine: str | None) -> list[str]:
 
 
 def reserved_for(home: str, *, saved: bool) -> str:
-    """Whose workers a lane's jobs are kept for, as long as nobody has waited for them."""
+    """The machine whose workers alone get the lane's jobs at first; empty or ANYONE if there is no such machine."""
     return ANYONE if saved and not home else home
 
 
 def opened_up() -> Changes:
-    """The workers of the profile's home had their time: from now on any worker may take its jobs."""
+    """The jobs have waited long enough for workers of the profile's home: from now on any worker may take them."""
     return {"reserved_for": ANYONE}
 
 
 def snapshot_of(
     profile: Profile, lease: Lease, ending: Ending, snapshot_id: SnapshotId, now: datetime
 ) -> Snapshot | None:
-    """The record of what a run uploaded, if it had the profile's own directory. It is clean only if the browser was
-    proven closed before."""
+    """The record of the snapshot that a run uploaded; None if there is none, or if the run did not have the profile's
+    own directory. It is clean only if the browser was proven closed before."""
     new, report = ending.snapshot, ending.directory
     if new is None or not _has_directory(profile, lease):
         return None
@@ -81,10 +81,11 @@ def snapshot_of(
 
 
 def directory_after(lane: Lane, profile: Profile, lease: Lease, ending: Ending) -> Changes:
-    """Where the newest state is after a run whose holder reported its end.
+    """The changes that say where the newest state is, after a run whose holder reported its end.
 
-    Whatever may have been opened counts as changed: an unproven browser has written to the directory of its machine. A
-    program with a lease of its own counts only with a browser's version: many use the lease and no directory.
+    A directory that may have been opened counts as changed: an unproven browser has written to the directory of its
+    machine. A program with a direct lease counts only if it reports a browser's version: many use the lease and no
+    directory.
     """
     if not _has_directory(profile, lease) or _restored_since(lane, lease):
         return {}
@@ -129,8 +130,8 @@ def directory_restored(lane: Lane, snapshot: Snapshot) -> Changes:
 
 
 def store_changed(lane: Lane) -> Changes:
-    """The fleet's profile store was changed or removed: what is newest is at home until it is saved there. A profile
-    that no machine has stays as it is: nobody may open another state instead."""
+    """The fleet's profile store was changed or removed: the directory at home is the newest state until it is saved to
+    the new one. A profile without a home stays as it is: nobody may open another state instead."""
     if not (lane.saved and lane.home):
         return {}
     reason = "the profile store was changed"
@@ -138,7 +139,7 @@ def store_changed(lane: Lane) -> Changes:
 
 
 def unsaved_on(lane: Lane) -> str | None:
-    """The machine whose directory is newer than any snapshot; None: none is."""
+    """The machine whose directory is newer than any snapshot; None if there is none."""
     return lane.home if lane.home and not lane.saved else None
 
 
@@ -147,7 +148,7 @@ def _has_directory(profile: Profile, lease: Lease) -> bool:
 
 
 def _restored_since(lane: Lane, lease: Lease) -> bool:
-    """Whether a snapshot newer than this lease is the newest: what the run left behind is older."""
+    """Whether the newest snapshot has a higher token than this lease: then what the run left behind is older."""
     return lane.snapshot is not None and Token(lane.snapshot) > lease.token
 
 

@@ -88,14 +88,14 @@ class OnConflict(StrEnum):
 
 
 def attempt_text(attempt: int, limit: int) -> str:
-    """'attempt 2 of 3'. Beyond that a person had the job tried again."""
+    """'attempt 2 of 3'. Above the limit, it says that a person reopened the job."""
     beyond = f", {attempt - limit} more than {limit} because a person reopened the job"
     return f"attempt {attempt} of {limit}" if attempt <= limit else f"attempt {attempt}{beyond}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Delay before attempt n+1: first × factor^(n-1), at most `limit`, with jitter on its upper half."""
+    """Delay before attempt n+1: first × factor^(n-1), at most `max`, with jitter on its upper half."""
 
     first: timedelta = timedelta(seconds=10)
     factor: float = 2.0

@@ -1,7 +1,7 @@
-"""A lane under decision: what blocks it, which job is at its head, and what an ending makes of its profile.
+"""The rules of a lane: what blocks it, which job is at its head, and what an ending makes of its profile.
 
-Pure. A store reads `LaneFacts` at one moment (under a lock, or at one revision), asks here, and writes the changes
-that it is given, in order: each function sees the lane as the changes before have left it.
+Pure. A store reads `LaneFacts` at one moment (under a lock, or at one revision), calls these functions, and writes the
+changes that they return, in order: each function must see the lane with the earlier changes applied.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,10 +33,11 @@ from leasekeeper.core.settle import ProfileVerdict
 Changes = Mapping[str, object]
 NOTHING: Final[Changes] = {}
 
-# What a person decides on: a lane has a new version when one of these changed. Jobs that come and go change none.
+# What decisions of people are based on: a change of one of these gives the lane a new version. Jobs that come and go
+# change none of them.
 DECIDED_ON: Final = ("state", "state_reason", "state_at", "clean", "drain", "verdict", "ban_status", "home", "snapshot")
 
-# Nothing waits for the end of a lease any more.
+# Clears verdict and drain: no new state waits for the end of a lease any more.
 NOWHERE: Final[Changes] = {
     "verdict": None,
     "verdict_reason": "",
@@ -56,8 +57,8 @@ _TRIGGERED: Final = {
 
 @dataclass(slots=True)
 class LaneFacts:
-    """One profile with all that bears on it. `open` are its leases that are live or unresolved, oldest first.
-    `profile_store` is the fleet's."""
+    """One profile with everything that decisions about it depend on. `open` are its leases that are live or unresolved,
+    oldest first. `profile_store` is the fleet's."""
 
     lane: Lane
     profile: Profile
@@ -76,7 +77,7 @@ class LaneFacts:
 
 
 class Head(NamedTuple):
-    """What a lane keeps of the job at its head."""
+    """What a lane stores of the job at its head."""
 
     job_id: JobId
     pool: str
@@ -87,7 +88,7 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetiredLane:
-    """What must outlive a profile that was removed."""
+    """What is kept of a profile after it was removed."""
 
     token: Token
     state: ProfileState
@@ -105,7 +106,7 @@ class RetiredLane:
 
 
 class Ended(NamedTuple):
-    """What an ending makes of a lane. With `review`, a person has to look at the profile, for this reason."""
+    """The changes of a lane after an ending. `review`: why a person has to check the profile; None if nobody has to."""
 
     changes: Changes
     review: str | None = None
@@ -123,8 +124,8 @@ def key_of(facts: LaneFacts, *, task: str | None, shared: bool) -> str:
 
 
 def gate(facts: LaneFacts, *, shared: bool, even_paused: bool = False) -> Blocked | None:
-    """What keeps a run of this mode out of the profile now. A person may go where an account's jobs may not, and find
-    out themselves what is wrong with the proxy."""
+    """Why a run of this mode cannot have the profile now; None if it can. `even_paused` ignores the account's pause and
+    the proxy's trouble: a person may use the profile then, and find out what is wrong."""
     lane, live = facts.lane, facts.live if facts.open else []
     return lane_gate(
         state=lane.state,
@@ -139,7 +140,7 @@ def gate(facts: LaneFacts, *, shared: bool, even_paused: bool = False) -> Blocke
 
 
 def refreshed(facts: LaneFacts, now: datetime) -> Changes:
-    """What blocks the lane, anew. A lane that becomes ready starts to wait now."""
+    """The changes after what blocks the lane was computed again. A lane that becomes ready starts to wait now."""
     lane = facts.lane
     reason = gate(facts, shared=lane.head_shared)
     waits_on = None if reason is not None else lane.waits_on
@@ -154,12 +155,13 @@ def refreshed(facts: LaneFacts, now: datetime) -> Changes:
 
 
 def parked(key: str) -> Changes:
-    """The lane waits for an account's key that others hold."""
+    """The lane waits for an account's key that other leases hold."""
     return {"blocked_by": Blocked.PROFILE_LEASE, "waits_on": key}
 
 
 def unparked(lane: Lane) -> Changes:
-    """Check again a lane that waits for an account's key. It keeps its place: it has waited all along."""
+    """Unblock a lane that waits for an account's key, to check it again. It keeps its place: it has
+    waited all along."""
     return NOTHING if lane.waits_on is None else {"waits_on": None, "blocked_by": None}
 
 
@@ -171,14 +173,16 @@ def offered(lane: Lane, job: Job, now: datetime) -> Changes:
 
 
 def may_be_older_than_head(lane: Lane, job: Job) -> bool:
-    """Whether a job that comes back into the lane may belong before its head: then the first ones are read again."""
+    """Whether a job that comes back into the lane may belong before its head: then the store reads
+    the first jobs again."""
     return bool(job.seq) and job.priority == lane.head_priority and job.job_id != lane.head_job_id
 
 
 def next_head(lane: Lane, heads: Iterable[Head], gone: JobId | None, waiting_at: datetime) -> Changes:
     """The head left the lane: the next of `heads` (the first two of the lane) takes its place.
 
-    A lane that gave a job starts to wait now; one whose head was blocked or cancelled has waited all along.
+    `waiting_at` is when the lane started to wait: now if the head was granted, unchanged if it was blocked or
+    cancelled.
     """
     following = next((head for head in heads if head.job_id != gone), None)
     if following is not None:
@@ -204,7 +208,8 @@ def explained(why: Because) -> Changes:
 
 
 def moved(lane: Lane, state: ProfileState, cause: Cause, why: Because, now: datetime) -> Changes:
-    """The profile's new state, if the table of transitions has this move."""
+    """The changes that give the profile this state. Raises IllegalTransition unless the table of
+    transitions allows it."""
     if state is lane.state:
         return NOTHING
     check_transition(lane.profile_id, lane.state, state, cause)
@@ -212,18 +217,18 @@ def moved(lane: Lane, state: ProfileState, cause: Cause, why: Because, now: date
 
 
 def judged(state: ProfileState | None, why: Because) -> Changes:
-    """Where the profile goes when its last sharer ends, by what one of them found."""
+    """The changes that set where the profile goes when its last sharer ends, by what one of them found."""
     return {"verdict": state, "verdict_reason": why.reason, "verdict_cause": why.cause, "verdict_data": why.data}
 
 
 def draining(state: ProfileState | None, why: Because) -> Changes:
-    """Where a person sends the profile when its last lease ends."""
+    """The changes that set where a person sends the profile when its last lease ends."""
     return {"drain": state, "drain_reason": why.reason, "drain_cause": why.cause, "drain_data": why.data}
 
 
 def profile_ended(facts: LaneFacts, verdict: ProfileVerdict, now: datetime) -> Ended:
-    """The profile as a verdict leaves it: at once, or when the last sharer ends. The lease is out of `open` by now,
-    unless it is unresolved."""
+    """Apply a verdict to the profile: at once, or when the last sharer ends. The caller has taken the ended lease out
+    of `facts.open`, unless it is unresolved."""
     lane = facts.lane
     if lane.state not in (ProfileState.LEASED, ProfileState.STALE):
         return Ended(NOTHING)
@@ -250,14 +255,16 @@ def profile_ended(facts: LaneFacts, verdict: ProfileVerdict, now: datetime) -> E
 
 
 def opened_by(lane: Lane, engine: int | None) -> Changes:
-    """A browser of this version had the profile open (None: none had): no older one may open it any more."""
+    """Record the browser version that had the profile open (None: no browser had): no older browser
+    may open it any more."""
     return NOTHING if engine is None or engine <= (lane.engine or 0) else {"engine": engine}
 
 
 def cause_of(before: ProfileState, after: ProfileState, cause: Cause, *, drained: bool = False) -> Cause:
-    """The cause under which the table has this move; sharers can end in an order that blurs the verdict's own.
+    """The cause under which the table of transitions has this move. If several sharers end one after another, the
+    verdict's own `cause` may not be the right one.
 
-    `drained`: no ending sends the profile there, but a person.
+    `drained`: a person sends the profile there, not an ending.
     """
     if after is ProfileState.DISABLED or (drained and before is ProfileState.LEASED):
         return Cause.DRAINED
@@ -273,7 +280,7 @@ def cause_of(before: ProfileState, after: ProfileState, cause: Cause, *, drained
 
 
 def lease_over(ended: Lease, now: datetime) -> Because:
-    """Why a profile is stale that had this lease."""
+    """Why the profile of this ended lease is stale."""
     if ended.status is LeaseStatus.RELEASED:
         return Because(unexplained(ended), StateCause.NOT_PROVEN_CLOSED)
     cause = StateCause.LEASE_REVOKED if ended.status is LeaseStatus.REVOKED else StateCause.LEASE_EXPIRED
@@ -282,15 +289,16 @@ def lease_over(ended: Lease, now: datetime) -> Because:
 
 
 def profile_expired(facts: LaneFacts, why: Because, now: datetime) -> Changes:
-    """A lease ended without an explanation, and is marked so in `open`: the profile is stale once nobody shares it."""
+    """A lease ended without an explanation, and is marked so in `facts.open`: the profile becomes stale once nobody
+    shares it."""
     if facts.lane.state is not ProfileState.LEASED or facts.live:
         return NOTHING
     return {**moved(facts.lane, ProfileState.STALE, Cause.EXPIRED, why, now), "clean": False}
 
 
 def new_lane(profile: Profile, before: RetiredLane | None, now: datetime) -> Lane:
-    """The lane of a profile that was added. One that was removed earlier goes on where it was: tokens and
-    revisions never repeat, what waited for a person still does, and no older browser opens it."""
+    """The lane of a profile that was added. `before` is what was kept of it if it was removed earlier: tokens and
+    revisions never repeat, a profile that waited for a person still does, and no older browser opens it."""
     again = before is not None and before.state is not ProfileState.AVAILABLE
     return Lane(
         profile_id=profile.profile_id,

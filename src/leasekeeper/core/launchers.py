@@ -1,6 +1,6 @@
-"""Launchers: programs of others that keep profiles and open their browsers, as a fleet file declares them.
+"""Launchers: programs of vendors that keep profiles and open their browsers, as a fleet file declares them.
 
-What a launcher's API looks like is in `browsers.launchers`; here is what is declared, and which kinds there are.
+Their APIs are in `browsers.launchers`; here is what is declared, and which kinds of launchers there are.
 """
 
 from collections.abc import Mapping
@@ -25,19 +25,19 @@ VENDORS: Final[Mapping[str, str]] = {
     HTTP: "a launcher with an HTTP API, described by `calls`",
     CDP: "a browser that runs already, reached at a DevTools URL",
 }
-# What each needs beside its address: a missing one would be found at the first start only.
+# Settings that a driver needs beside its URL. Unchecked, a missing one would be found at the first start only.
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {"multilogin": ("folder", "api_token"), HTTP: ("url", "calls")}
-# Calls a minute where the fleet file says nothing, of vendors that tell their lowest limit: AdsPower 2 a second,
-# GoLogin 300 a minute (its answer to one call too many ends the token for good), Kameleo 60 starts a minute, each of
-# which is one call of four.
+# Calls per minute if the fleet file sets none, for vendors that publish their lowest limit: AdsPower 2 per second,
+# GoLogin 300 per minute (one call too many ends the token for good), Kameleo 60 starts per minute, where a start is one
+# call of four.
 USUAL_CALLS_PER_MINUTE: Final[Mapping[str, int]] = {"adspower": 120, "gologin": 240, "kameleo": 240}
-# Names that vendors give to the machine itself.
+# Host names that stand for the machine itself, some of them vendors' own.
 _OWN_NAMES: Final = frozenset({"localhost", "local.adspower.net", "launcher.mlx.yt"})
-# Where in a description, or in a DevTools URL, the launcher's token goes.
+# The placeholder for the launcher's token in a description or a DevTools URL.
 TOKEN_HOLE: Final = "{token}"  # noqa: S105 - this place
-# What a keeper proves about a launcher, beside what it sees itself.
+# The clauses that a keeper proves by asking the launcher, beside those that it checks itself.
 LAUNCHER_CLAUSES: Final = ("launcher_stopped", "launcher_idle")
-# How soon, and how late, a launcher that did not answer is asked again.
+# The shortest and the longest delay until a launcher that did not answer is asked again.
 ASK_AGAIN_FIRST: Final = timedelta(seconds=2)
 ASK_AGAIN_LAST: Final = timedelta(minutes=5)
 
@@ -80,7 +80,7 @@ class Launcher:
 
 
 def vendor_fault(name: str) -> str | None:
-    """What is wrong with the driver of a launcher; None if there is such a one."""
+    """What is wrong with the name of a launcher's driver; None if there is such a driver."""
     if name in VENDORS:
         return None
     near = nearest(name, VENDORS)
@@ -88,17 +88,17 @@ def vendor_fault(name: str) -> str | None:
 
 
 def missing_settings(launcher: Launcher) -> tuple[str, ...]:
-    """What a launcher of this kind needs and was not given."""
+    """The settings that a launcher of this driver needs and does not have."""
     return tuple(name.removeprefix("api_") for name in NEEDS.get(launcher.driver, ()) if not getattr(launcher, name))
 
 
 def stop_missing(launcher: Launcher) -> bool:
-    """Whether a description starts browsers that nobody could stop."""
+    """Whether the description has a call that starts browsers and none that stops them."""
     return launcher.driver in (HTTP, CDP) and "start" in launcher.calls and "stop" not in launcher.calls
 
 
 def spacing(launcher: Launcher) -> timedelta:
-    """How far apart two calls to the launcher must be, whoever makes them; zero: it has no limit."""
+    """The minimum time between two calls to the launcher, by all callers together; zero: it has no limit."""
     calls = launcher.calls_per_minute or USUAL_CALLS_PER_MINUTE.get(launcher.driver)
     return timedelta(minutes=1) / calls if calls else timedelta()
 
@@ -106,7 +106,7 @@ def spacing(launcher: Launcher) -> timedelta:
 def next_turn(
     now: datetime, next_at: datetime | None, spacing: timedelta, pause: timedelta
 ) -> tuple[datetime, datetime]:
-    """When this call may be made, and when the next one after it. `pause`: the API wants none before that."""
+    """When this call may be made, and when the next one after it. `pause`: the API asked for no calls for this long."""
     turn = max(now + pause, next_at or now)
     return turn, turn if pause else turn + spacing
 
@@ -114,7 +114,7 @@ def next_turn(
 def is_on_machine(launcher: Launcher) -> bool:
     """Whether the launcher runs on the worker's own machine: another machine would reach another launcher."""
     if launcher.url is None:
-        return True  # where the vendors' programs are by themselves
+        return True  # the default of the vendors' programs
     host = urlsplit(launcher.url).hostname or ""
     try:
         return ip_address(host).is_loopback
@@ -135,10 +135,11 @@ def in_doubt(evidence: Mapping[str, object]) -> bool:
 
 
 def must_answer_first(said: LauncherSaid, *, in_doubt: bool, early: bool) -> bool:
-    """Whether nothing may be decided on a lost run before its launcher said whether the browser still runs.
+    """Whether a lost run must not be resolved before its launcher said whether the browser still runs.
 
-    While it is `early` (lock-delay and TTL) in any case: a keeper may still be stopping it, and the machine that can
-    ask need not be the one that sweeps first.
+    While it is `early` (lock-delay and TTL) that holds for every launcher that has not said IDLE or CANNOT_SAY: a
+    keeper may still be stopping it, and the machine that can ask need not be the one that sweeps first. Later it holds
+    for one that is silent, or was not asked though its keeper was `in_doubt`.
     """
     if said in (LauncherSaid.IDLE, LauncherSaid.CANNOT_SAY):
         return False
@@ -146,13 +147,13 @@ def must_answer_first(said: LauncherSaid, *, in_doubt: bool, early: bool) -> boo
 
 
 def may_be_asked(token: int, last_token: int, ask_at: datetime | None, now: datetime) -> bool:
-    """Whether a lost lease's launcher may be asked now, and told to stop the profile, which is all that a stop names:
-    not if the profile was granted again since, nor while somebody else asks."""
+    """Whether the launcher of a lost lease may be asked now, and told to stop the profile. False if the profile was
+    granted again since, as a stop names only the profile, or while another caller asks."""
     return token == last_token and (ask_at is None or ask_at <= now)
 
 
 def start_over_at(ended_at: datetime, start_timeout_seconds: int) -> datetime:
-    """When a start that a lost run left under way has come to an end: until then an idle profile may still start."""
+    """When a start that a lost run left under way is over: until then a profile that is idle may still start."""
     return ended_at + timedelta(seconds=start_timeout_seconds)
 
 

@@ -1,8 +1,8 @@
 """Lease arithmetic. Pure: time arrives as an argument, and it is always the store's.
 
 A lease is live iff its status is live and `expires_at > now`; the token, not the holder's name, proves
-ownership. The holder's own deadline, the renewal period and the lock-delay scale with the TTL, up to a bound: a holder
-of a long lease is heard of as often, so that its silence shows long before the lease is over.
+ownership. The holder's own deadline, the renewal period and the lock-delay scale with the TTL, up to a limit: the
+holder of a long lease still renews often, so that its silence shows long before the lease is over.
 """
 
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ class Mode(StrEnum):
     SHARED = "shared"
 
 
-# A holder that was not heard of for so many of its renewals counts as silent.
+# A holder counts as silent after this many renewal periods without a heartbeat.
 SILENT_AFTER: Final = 1.5
 
 
@@ -91,7 +91,8 @@ class Timing:
 
     @property
     def overdue_after(self) -> timedelta:
-        """How long after its last renewal a browser is overdue: its keeper had to end it, and the lease still runs."""
+        """How long after its last renewal a browser is overdue: its keeper had to end it by then,
+        and the lease still runs."""
         return self.holder_stops_after + (self.ttl - self.holder_stops_after) * OVERDUE_BY
 
     def scaled(self, ttl: timedelta) -> "Timing":
@@ -110,10 +111,10 @@ class Timing:
 class Lease:
     """The right of one worker to use one profile for one run, for a limited time.
 
-    `open_section` is the mutating section that it is in, since `section_at`; `left_section` the last one that it left
-    since its last safe step. One that was declared idempotent is not remembered when it is left.
-    `machine` is where the holder works, if it said so. `asks_person`: what it waits for a person to do, and
-    `person_answer` what one has said to that (see `core.control`).
+    `open_section` is the mutating section that the run is in, since `section_at`; `left_section` the last one that it
+    left since its last safe step. A section that was declared idempotent is not remembered when it is left. `machine`
+    is where the holder works, if it said so. `asks_person` is what the run asks a person to do, `person_answer` what a
+    person answered (see `core.control`).
     """
 
     lease_id: LeaseId
@@ -172,7 +173,7 @@ class Lease:
 class LeaseRef:
     """What every write under a lease must carry: which lease, and the token that proves it.
 
-    The run distinguishes two grants of which one was forgotten: a store that was restored gives a token again.
+    `run_id` tells two grants with one token apart: a store that was restored from a backup grants a token again.
     """
 
     lease_id: LeaseId
@@ -182,7 +183,7 @@ class LeaseRef:
     routing_key: str
 
 
-# What the holder writes of its run, and what goes on in the next lease if its browser does.
+# What the holder writes about its run. The next lease keeps it if it continues in the same browser.
 PROGRESS: Final = (
     "last_safe_step",
     "last_safe_at",
@@ -192,7 +193,7 @@ PROGRESS: Final = (
     "section_idempotent",
     "left_section",
 )
-# The same, with what the run asks a person and what that one has said: it ends with the run.
+# The same, with what the run asks a person and the answer: these two end with the run.
 STEPS: Final = (*PROGRESS, "asks_person", "person_answer")
 # All that can change in a lease after it was granted.
 MOVING: Final = ("heartbeat_at", "expires_at", *STEPS, "status", "unresolved", "ended_at")
@@ -204,8 +205,8 @@ def lease_id_of(profile_id: ProfileId, token: Token) -> LeaseId:
 
 
 def may_have_been_done(lease: Lease) -> str | None:
-    """Why nobody may repeat what the run did by themselves: a change that is not known to be harmless when it is made
-    twice, and no safe step after it. None: the run may be repeated."""
+    """Why the run must not be repeated without a person: it made, or may have made, a change that is not declared
+    idempotent, and no safe step followed. None: it may be repeated."""
     if lease.open_section is not None and not lease.section_idempotent:
         return f"mutating section {lease.open_section} was open"
     if lease.left_section is not None:
@@ -214,7 +215,7 @@ def may_have_been_done(lease: Lease) -> str | None:
 
 
 def renewed(lease: Lease, status: LeaseStatus, now: datetime) -> Lease:
-    """The lease after a heartbeat that says `status`: it ends one TTL from now, and stays RELEASING once it was."""
+    """The lease after a heartbeat that says `status`: it expires one TTL from now, and stays RELEASING once it was."""
     releasing = LeaseStatus.RELEASING in (lease.status, status)
     return evolve(
         lease,
@@ -225,32 +226,33 @@ def renewed(lease: Lease, status: LeaseStatus, now: datetime) -> Lease:
 
 
 def expired(lease: Lease) -> Lease:
-    """The lease after its time was over and nobody had released it. One that a person took away stays revoked."""
+    """The lease, ended at its expiry because nobody had released it. A revoked lease stays revoked."""
     status = lease.status if lease.status is LeaseStatus.REVOKED else LeaseStatus.EXPIRED
     return evolve(lease, status=status, ended_at=lease.expires_at, unresolved=True)
 
 
 def silent_for(lease: Lease, now: datetime) -> timedelta | None:
-    """How long the holder of a lease that is not over was not heard of, once that is longer than it should be."""
+    """How long the holder has sent no heartbeat, if that is longer than it should be and the lease
+    is not over; else None."""
     quiet = now - lease.heartbeat_at
     overdue = quiet > timedelta(milliseconds=lease.renew_ms) * SILENT_AFTER
     return quiet if overdue and lease.ended_at is None else None
 
 
 def silence(lease: Lease, at: datetime) -> str:
-    """What is known of a holder that was not heard of: not that it is gone, but that nothing came from it."""
+    """The sentence about a silent holder. It does not say that the holder is gone, only that no heartbeat arrived."""
     return f"no heartbeat of worker {lease.worker_id} reached the store for {silent_seconds(lease, at)} s"
 
 
 def silent_seconds(lease: Lease, at: datetime) -> int:
-    """For how long nothing came from the holder."""
+    """Seconds since the holder's last heartbeat."""
     return max(0, int((at - lease.heartbeat_at).total_seconds()))
 
 
 def raised(token: Token, directory_token: int | None) -> Token:
-    """The last token of a profile whose directory was opened under `directory_token`: the next ones are above both.
+    """The last token of a profile whose directory was opened under `directory_token`: the next tokens are above both.
 
-    A token higher than leases ever reach is ignored: tokens must not run out.
+    A directory's token that is higher than leases ever reach is ignored: tokens must not run out.
     """
     return (
         Token(directory_token)
@@ -326,10 +328,10 @@ def lock_delay_over_at(lease: Lease) -> datetime:
 
 
 def forgotten(ref: LeaseRef, highest: Token, doubtful_up_to: int) -> bool:
-    """Whether a lease that the store does not know must have been granted by it.
+    """Whether this store must have granted a lease that it does not know any more.
 
-    Its token is above the highest that the store knows of this profile, or, where tokens went on from a higher number
-    because a server may have lost its last writes, below that.
+    True if the lease's token is above the highest one that the store knows of this profile, or at most
+    `doubtful_up_to`: where tokens continued from a higher number, because a server may have lost its last writes.
     """
     whole = ref.lease_id == lease_id_of(ref.profile_id, ref.token)
     return whole and (ref.token > highest or 0 < ref.token <= doubtful_up_to)
@@ -338,7 +340,7 @@ def forgotten(ref: LeaseRef, highest: Token, doubtful_up_to: int) -> bool:
 def refusal(lease: Lease | None, ref: LeaseRef, now: datetime, *, lenient: bool = False) -> Refusal | None:
     """Why a write under `ref` must be refused, or None if the lease is live and the token is its own.
 
-    `lenient` while expiry pauses: the clock jumped, so that it cannot tell which leases expired.
+    `lenient` while expiry pauses: the store's clock jumped, so nobody knows which leases have expired.
     """
     if lease is None:
         return Refusal.NO_SUCH_LEASE
@@ -358,7 +360,7 @@ def refusal(lease: Lease | None, ref: LeaseRef, now: datetime, *, lenient: bool 
 def clock_jump(store_elapsed: timedelta, least: timedelta, limit: timedelta, tolerance: timedelta) -> timedelta | None:
     """How far the store's clock jumped against the observer's own, or None if they agree.
 
-    By its own clock the observer knows at `least` and at `limit` how long it was: to read the store's takes time.
+    By the observer's own clock, between `least` and `limit` has passed: reading the store's clock takes time.
     """
     gap = store_elapsed - min(max(store_elapsed, least), limit)
     return gap if abs(gap) > tolerance else None

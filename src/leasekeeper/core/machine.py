@@ -1,5 +1,6 @@
-"""What is wrong with the machine, and not with a job: one table, as data. Error numbers first, then texts of programs
-that pass none on. Pure: who got the error, and what to do about it, is the runtime's.
+"""Errors that are the machine's fault, not a job's: one table, as data.
+
+Error numbers first, then texts of programs that report no number. Pure: the runtime catches the errors and acts.
 """
 
 import errno

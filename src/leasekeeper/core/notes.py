@@ -1,7 +1,7 @@
 """Notes on accounts and profiles, by people and by runs. Pure: time and ids arrive as arguments.
 
-A note changes no state. The newest of each subject are kept, those of people and those of runs counted apart: a task
-that writes one in every run does not push out what a person wrote.
+A note changes no state. Only the newest notes of an account or profile are kept, those of people and those of runs
+counted apart: a task that writes one in every run does not push out what a person wrote.
 """
 
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from leasekeeper.errors import InputError, Problem
 
 MAX_CHARACTERS: Final = 2_000
 MAX_KEPT: Final = 100  # by people, and as many by runs, on one account or profile
-MAX_SHOWN: Final = 5  # when somebody asks why
+MAX_SHOWN: Final = 5  # in an answer of `why`
 
 
 class NoteAbout(StrEnum):
-    """What a note is on."""
+    """What a note is about."""
 
     PROFILE = "profile"
     ACCOUNT = "account"
@@ -26,7 +26,8 @@ class NoteAbout(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One note. `run_id` is set if a run wrote it. One on an account has no profile, unless a run wrote it."""
+    """One note. `run_id` is set if a run wrote it. A note about an account has no `profile_id`,
+    unless a run wrote it."""
 
     note_id: NoteId
     about: NoteAbout
@@ -40,7 +41,7 @@ class Note:
 
     @property
     def subject(self) -> str:
-        """The id of what it is on."""
+        """The id of the account or profile that it is about."""
         return self.profile_id or "" if self.about is NoteAbout.PROFILE else self.account_id
 
 
@@ -55,5 +56,5 @@ def check_text(text: str) -> None:
 
 
 def shortened(text: str) -> str:
-    """The text as a run may write it: what is too long is cut, since a note must not end a run."""
+    """The text of a run's note, cut to the maximum: a note that is too long must not end a run."""
     return text if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…"

@@ -1,6 +1,7 @@
-"""Pauses: nothing new begins in the whole fleet, in one pool, for one account, or on one worker. What runs goes on.
+"""Pauses: nothing new starts in the whole fleet, in one pool, for one account, or on one worker. Running work
+continues.
 
-Pure. A pause with an end is over when the store's clock says so, whether anybody has swept since or not.
+Pure. A pause with an end is over at that time of the store's clock, also if no sweep has run since.
 """
 
 from collections.abc import Iterable
@@ -28,7 +29,7 @@ class Scope(StrEnum):
 class Pause:
     """One pause. `pause_id` is `all`, or the scope and a name: `pool:eu`, `account:shop_us`, `worker:w1`.
 
-    An account that is paused without an end has none: its own record says so.
+    For an account that is paused without an end there is no such record: the account's own record says so.
     """
 
     pause_id: str
@@ -46,7 +47,7 @@ def pause_id_of(scope: Scope, name: str = "") -> str:
 
 
 def scope_of(pause_id: str) -> tuple[Scope, str] | None:
-    """What a pause with this id is about; None if it is no such id. Ids hold no colon."""
+    """The scope and the name in a pause's id; None if it is no such id. Ids hold no colon."""
     if pause_id == ALL:
         return Scope.ALL, ""
     scope, _, name = pause_id.partition(":")
@@ -55,7 +56,8 @@ def scope_of(pause_id: str) -> tuple[Scope, str] | None:
 
 
 def named_in(decision: Decision, now: datetime) -> tuple[Scope, str]:
-    """What a decision about a pause is about. Raises InputError for no such id, and for an end that is not to come."""
+    """The scope and the name of the pause that is decided about. Raises InputError for an invalid id, and for an
+    `until` that is not in the future."""
     about = scope_of(decision.id)
     if about is None:
         raise InputError("nothing was paused", [Problem("id", "must be all, pool:NAME, account:ID or worker:NAME")])
@@ -65,9 +67,10 @@ def named_in(decision: Decision, now: datetime) -> tuple[Scope, str]:
 
 
 def pause_decided(decision: Decision, scope: Scope, name: str, before: Pause | None, now: datetime) -> Pause | None:
-    """The pause that holds after a decision; None: none does. To pause what is paused changes its note and its end.
+    """The pause that is in force after a decision; None if there is none. Pausing again changes note and end.
 
-    An account that is paused without an end needs no record of it, and one that is not paused may be resumed.
+    Raises IllegalTransition for a resume of what is not paused, except an account. An account's pause without an end
+    needs no record here.
     """
     if decision.action is Action.RESUME:
         if scope is not Scope.ACCOUNT and (before is None or not is_active(before, now)):
@@ -87,12 +90,12 @@ def pause_decided(decision: Decision, scope: Scope, name: str, before: Pause | N
 
 
 def is_active(pause: Pause, now: datetime) -> bool:
-    """Whether it still holds."""
+    """Whether the pause is still in force."""
     return pause.until is None or pause.until > now
 
 
 def bearing_on(pauses: Iterable[Pause], pool: str, now: datetime) -> tuple[Pause, ...]:
-    """Those that keep the jobs of a pool from being started now, the one that ends last first."""
+    """The pauses that keep the jobs of a pool from starting now, the one that ends last first."""
     found = [
         each for each in pauses if is_active(each, now) and (each.scope is Scope.ALL or each.pause_id == f"pool:{pool}")
     ]

@@ -1,6 +1,6 @@
-"""Placing a job: which profile it is for, and where it goes. Scheduled, blocked by itself, in conflict, or in its lane.
+"""Placing a job: which profile it is for, and where it goes: scheduled, blocked, in conflict, or into its lane.
 
-Pure: the store reads what is asked for here, and writes the job and its events as the answer says.
+Pure: the store reads the facts, and writes the job and its events as the returned placement says.
 """
 
 from collections.abc import Collection, Mapping
@@ -38,7 +38,8 @@ def profile_for(
     owner: Mapping[str, str],
     of_account: Mapping[str, Collection[str]],
 ) -> ProfileId:
-    """The profile that a job is for, or an error that says what exists. `index` is the job's place in its batch."""
+    """The profile that a job is for. Raises InputError, which says what exists. `index` is the
+    job's place in its batch."""
     if spec.account_id is not None and spec.account_id not in accounts:
         fault = f"there is no account {spec.account_id}; declare it in fleet.yaml and apply that"
         raise UnknownAccount(NOTHING, [Problem(f"jobs[{index}].account_id", fault)], account_id=spec.account_id)
@@ -111,8 +112,8 @@ def check_policy(job: Job, facts: LaneFacts, index: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where a job goes. `block`: what blocks it, for its detail to say. `holder` and `conflict`: whose lease it met,
-    and what follows."""
+    """Where a job goes. `block`: what blocks it, for the job's `detail`. `holder` and `conflict`: the lease that it
+    met, and what follows."""
 
     job: Job
     block: Block | None = None
@@ -130,7 +131,8 @@ def place(
     now: datetime,
     long_run: timedelta,
 ) -> Placement:
-    """Where a job goes that is submitted, due, or free of what blocked it. A queued one enters its lane."""
+    """Where a job goes when it is submitted, becomes due, or is checked again after a block. The store puts a queued
+    job into its lane."""
     if job.run_at is not None and job.run_at > now and job.state is not JobState.BLOCKED:
         return Placement(job=evolve(job, state=JobState.SCHEDULED))
     block = job_gate(job, facts.profile, facts.proxy, task_known)
@@ -144,7 +146,7 @@ def place(
 def conflict_of(
     queued: Job, facts: LaneFacts, key_holders: Mapping[str, Lease], now: datetime, long_run: timedelta
 ) -> Placement | None:
-    """What becomes of a job that is due, if its profile is leased to another run; None: it is not."""
+    """Where a job that is due goes if its profile is leased to another run; None if it is not."""
     holder = holder_of(queued, facts, key_holders)
     if holder is None:
         return None
@@ -161,7 +163,8 @@ def conflict_of(
 
 
 def holder_of(job: Job, facts: LaneFacts, key_holders: Mapping[str, Lease]) -> Lease | None:
-    """The lease that keeps this job from running now, if that is what does. Its own earlier run never is one."""
+    """The lease that keeps this job from running now; None if no lease does. That of its own
+    earlier run does not count."""
     others = LaneFacts(
         lane=facts.lane,
         profile=facts.profile,
@@ -177,8 +180,11 @@ def holder_of(job: Job, facts: LaneFacts, key_holders: Mapping[str, Lease]) -> L
 
 
 def lease_in_the_way(facts: LaneFacts, key: str, key_holders: Mapping[str, Lease], *, here: bool) -> Lease | None:
-    """The lease that keeps out a run that needs this key. `here`: the profile itself is taken, so it is one of its own,
-    a live one first. Otherwise it is whoever has the key of the account. None: no lease is in the way."""
+    """The lease that keeps out a run that needs this key; None if no lease does.
+
+    `here`: the profile itself is taken, so it is a lease of this profile, a live one first. Otherwise it is the lease
+    that has the account's key.
+    """
     if here and facts.open:
         return (facts.live or facts.open)[0]
     if not is_account_key(key):

@@ -1,4 +1,4 @@
-"""The durations and bounds that rules depend on, in one value. Where they come from is config's business."""
+"""The durations and limits that rules depend on, in one value. `leasekeeper.config` reads them."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,9 +9,9 @@ from leasekeeper.core.leases import Timing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a store needs to know to decide. One per fleet: every process should use the same.
+    """The durations that a store decides by. One per fleet: every process should use the same.
 
-    `store_timeout` alone decides nothing: a server that is silent for so long counts as gone.
+    `store_timeout` is part of no rule: a server without a response for so long counts as gone.
     """
 
     timing: Timing = Timing()

@@ -40,7 +40,7 @@ _STRICTNESS: Final = {policy: place for place, policy in enumerate(ReleasePolicy
 
 
 def stricter(own: ReleasePolicy, wanted: ReleasePolicy | None) -> ReleasePolicy:
-    """The stricter of two policies; None wants nothing."""
+    """The stricter of two policies; `own` if `wanted` is None."""
     return own if wanted is None else max(own, wanted, key=_STRICTNESS.__getitem__)
 
 
@@ -100,7 +100,7 @@ class StateCause(StrEnum):
 
 
 class Doubt(StrEnum):
-    """What keeps a profile that lost its holder from going back by itself."""
+    """Why a profile whose holder was lost does not go back into rotation by itself."""
 
     NO_SAFE_STEP = "no_safe_step"
     FINAL_URL_UNKNOWN = "final_url_unknown"
@@ -147,8 +147,8 @@ _NO_DATA: Final[Mapping[str, object]] = {}
 
 
 class Because(NamedTuple):
-    """Why a profile is in a state, or will be: a sentence for people, a code with its data for programs. An earlier
-    schema kept no code."""
+    """Why a profile is in a state, or will be: a sentence for people, a code with its data for programs. Records of an
+    earlier schema have no code."""
 
     reason: str
     cause: StateCause | None
@@ -240,8 +240,8 @@ class Lane:
     `blocked_by` is why the lane cannot run now (None: it can); `waits_on` is the routing key it waits for.
     `verdict` is where the profile goes when the last of several sharers ends; `drain` is where a person sends it when
     its last lease ends (None: nowhere), with `drain_reason`. While a person looks inside a profile that is out of
-    rotation, `drain` is the state that it was in. Each of these reasons has its code and data beside it: None is of
-    an earlier schema, or of nothing. `clean` says whether the last ending was clean. `version`
+    rotation, `drain` is the state that it was in. Each reason has its code and data beside it: no code means
+    an earlier schema, or no reason. `clean` says whether the last ending was clean. `version`
     counts what a person decides on; `revision` counts every write, so that a store without row locks can compare and
     set. `tier` is the profile's own, for lists.
     `home` is the machine that has its newest directory. `reserved_for` is the machine whose workers alone are given its
@@ -293,7 +293,7 @@ def because(lane: Lane) -> Because:
 
 
 def said_of_state(lane: Lane) -> Mapping[str, object]:
-    """What an event says of the state that it leads to: its cause, with data if that has any."""
+    """What an event records about the state that it leads to: the cause, and its data if there is any."""
     return {"state_cause": lane.state_cause, **({"state_data": lane.state_data} if lane.state_data else {})}
 
 

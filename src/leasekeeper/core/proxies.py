@@ -1,7 +1,7 @@
-"""The health of a proxy: what somebody found out about it, and what follows.
+"""The health of a proxy: what a check found, and what follows.
 
 A proxy that cannot be reached, or exits elsewhere than declared, is no failure of the jobs behind it: it blocks the
-lanes of its profiles, is asked again with backoff, and frees them when it answers as it should.
+lanes of its profiles, is checked again with backoff, and unblocks them when it works as declared.
 """
 
 from dataclasses import dataclass, replace
@@ -22,8 +22,8 @@ EVENTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyReport:
-    """Somebody asked a proxy. `trouble` None: it is as it should be. `server` and `region` are what was asked about: a
-    report on a proxy that was declared otherwise since says nothing."""
+    """The result of a proxy check. `trouble` None: it works as declared. `server` and `region` are the declaration that
+    was checked: if it has changed since, the report is ignored."""
 
     proxy_id: ProxyId
     server: str
@@ -33,14 +33,15 @@ class ProxyReport:
 
 
 class Found(NamedTuple):
-    """The proxy as a report leaves it. `turned`: its trouble began, became another or is over: lanes and log change."""
+    """The proxy after a report. `turned`: its trouble began, changed or ended, so that lanes and the log change."""
 
     proxy: Proxy
     turned: bool
 
 
 def found(proxy: Proxy, report: ProxyReport, now: datetime, *, backoff: Backoff, jitter: float) -> Found | None:
-    """What a report changes; None: nothing. Several who say the same at once count as one."""
+    """The proxy after a report; None if the report changes nothing. Several reports of one trouble
+    at once count as one."""
     if not is_about(proxy, report):
         return None
     if report.trouble is None:
@@ -61,7 +62,7 @@ def found(proxy: Proxy, report: ProxyReport, now: datetime, *, backoff: Backoff,
 
 
 def is_about(proxy: Proxy, report: ProxyReport) -> bool:
-    """Whether the proxy is still declared as it was when it was asked."""
+    """Whether the proxy is still declared as it was when it was checked."""
     return (proxy.proxy_id, proxy.server) == (report.proxy_id, report.server) and same_region(
         proxy.region, report.region
     )

@@ -55,9 +55,9 @@ class Expected(StrEnum):
 class Block:
     """What exactly blocks a job by its reason.
 
-    `field` is what is `wanted` otherwise than it is (`actual`; None: the profile has none). Of a missing worker,
-    `no_worker` says why, and `engine` the browser's version that a worker needs. `home` is the machine that has the
-    profile's directory.
+    `field` is what the job expects to be `wanted` and is `actual` (None: the profile has none). If no worker can run
+    the job, `no_worker` says why, and `engine` the browser's version that a worker needs. `home` is the machine that
+    has the profile's directory.
     """
 
     reason: Blocked
@@ -71,10 +71,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitFacts:
-    """What keeps a queued job waiting that nothing of its own blocks; in `waits_as`, None means either way.
+    """Why a queued job still waits, though no fact of its own blocks it. In `waits_as`, None means either way.
 
     `lane_blocked_by` is its lane's reason. `paused`: a person paused its pool, or everything. `full`: its pool has no
-    room. `unserved`: no live worker can run it. `away`: none on the machine that has its profile's directory can.
+    room. `unserved`: no live worker can run it. `away`: no worker on the machine with its profile's directory can run
+    it.
     """
 
     lane_blocked_by: str | None = None
@@ -111,7 +112,7 @@ def waits_as(reason: str) -> WaitFacts:
 
 
 def job_gate(job: Job, profile: Profile, proxy: Proxy | None, task_known: bool) -> Block | None:
-    """What this job asks for against what the profile is. None: nothing of its own stops it."""
+    """Compare what this job expects with what the profile is: what blocks the job itself; None if nothing does."""
     if job.risk_level is Risk.REVIEW_REQUIRED and not job.approved:
         return Block(reason=Blocked.APPROVAL)
     region = proxy.region if proxy is not None else None
@@ -139,7 +140,7 @@ def can_share(profile: Profile, *, shared: bool) -> bool:
     return shared or profile.disposable
 
 
-# What a profile's state alone keeps out: a leased one may be shared.
+# Why a profile's state alone blocks a lane. A leased profile may still be shared.
 BLOCKED_BY_STATE: Final[Mapping[ProfileState, Blocked | None]] = {
     ProfileState.AVAILABLE: None,
     ProfileState.LEASED: Blocked.PROFILE_LEASE,
@@ -167,9 +168,10 @@ def lane_gate(
     head_shared: bool,
     ending: bool,
 ) -> Blocked | None:
-    """What blocks a whole lane. `ending`: a verdict, a drain or an unresolved ending waits for the sharers.
+    """What blocks a whole lane; None if nothing does. `ending`: a verdict, a drain or an unresolved ending waits for
+    the end of the sharers.
 
-    What is wrong with the proxy comes last: it blocks only what could run otherwise.
+    The proxy's trouble comes last: it blocks only what could run otherwise.
     """
     if paused:
         return Blocked.ACCOUNT_PAUSE

@@ -1,7 +1,7 @@
-"""Records that are made by the thousand: frozen dataclasses, filled in without the price of being frozen.
+"""Fast construction and copies of frozen dataclasses, for records that are made by the thousand.
 
-The constructor of a frozen class sets each field past its own guard, which takes most of the time of making one. Here a
-record is filled in as a draft, a class with the same slots and no guard, and then is what it is.
+The usual constructor of a frozen class sets each field past the class's own guard, which takes most of its time. Here a
+record is filled in as a draft, a class with the same slots and no guard, and then gets its real class.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,7 @@ T = TypeVar("T")
 
 
 def compiled(source: str, **names: Any) -> Any:
-    """The function `made` that the source defines. It is made of field names and of the names given, and of nothing
-    else."""
+    """The function `made` that the source defines. The source consists of field names and of the given names only."""
     exec(source, names)  # noqa: S102 - as dataclasses make their own methods
     return names["made"]
 
@@ -28,7 +27,7 @@ def draft(kind: Any) -> Any:
 def quick_init(kind: type[T]) -> type[T]:
     """Give a frozen dataclass (slots, keywords only) a constructor that is several times as fast.
 
-    It is for classes of their own: none that inherit, or are inherited from, or do more than keep their fields.
+    Only for a class without bases and subclasses that does nothing but keep its fields. Raises TypeError for others.
     """
     record_kind: Any = kind
     if kind.__bases__ != (object,) or hasattr(kind, "__post_init__"):

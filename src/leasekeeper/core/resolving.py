@@ -1,4 +1,4 @@
-"""Endings that nobody explained, decided: the lease expired, was revoked, or its browser was not proven closed.
+"""Decide endings that nobody explained: the lease expired, was revoked, or its browser was not proven closed.
 
 `resolve` goes by the lease's release policy and by what was found out. It only decides: the store applies the answer.
 """
@@ -31,18 +31,18 @@ _GIVES_BACK: Final = frozenset({ReleasePolicy.RESTORE, ReleasePolicy.RECOVER})
 
 
 def waits_until(lease: Lease) -> datetime | None:
-    """Until when a lost lease is not resolved: only a profile that may come back by itself waits for the lock-delay.
-    None: it is resolved by the first sweep, as a person may have the profile at once."""
+    """Until when a lost lease must not be resolved: only a profile that may go back by itself waits for the lock-delay.
+    None: the first sweep resolves it, so that a person may have the profile at once."""
     waits = lease.release_policy in _GIVES_BACK and lease.open_section is None
     return lock_delay_over_at(lease) if waits else None
 
 
 def found_out(lease: Lease, run: RunRecord, facts: LostFacts) -> tuple[LostFacts, Mapping[str, object]]:
-    """What is known of a lost run, and its evidence with that in it. `facts` are from now; an earlier report is kept
-    with the run, and counts if now nobody has one.
+    """What is known of a lost run, and the run's evidence with those facts in it. `facts` were found out now; an
+    earlier report is kept with the run, and counts if there is none now.
 
-    The evidence of a run that was released is its holder's own: no keeper's report is kept there, and its final URL
-    counts for what a launcher says now.
+    If the run was released, its evidence is its holder's own: no keeper's report is kept in it, and its final URL is
+    used with what a launcher says now.
     """
     asked = facts.launcher is not LauncherSaid.NOT_ASKED
     if lease.status is LeaseStatus.RELEASED:
@@ -69,19 +69,20 @@ def resolve(
     incomplete: bool = False,
     good: Token | None = None,
 ) -> Settlement | None:
-    """Decide an ending that nobody explained. None: not yet, the lock-delay has not passed.
+    """Decide an ending that nobody explained. None: not yet, a launcher has to answer or the lock-delay to pass first.
 
-    `proxy_id` is the proxy that the profile has now: whoever declared another one meanwhile has to look first.
+    `proxy_id` is the proxy that the profile has now: if another one was declared meanwhile, a person checks first.
 
-    `lenient` while expiry pauses: the clock jumped, so that it cannot tell whether the lock-delay has passed.
-    A job whose run already reported its own ending (the close was not proven) is not touched again.
+    `lenient` while expiry pauses: the clock jumped, so nobody knows whether the lock-delay has passed. A job whose run
+    already reported its own ending (the close was not proven) is not touched again.
 
     `good` is the snapshot that the profile may go back to, if there is one and nobody else has the profile.
 
-    `incomplete`: the store may have lost writes of this lease, so that a section may be open, or left, which is not in
-    its record.
+    `incomplete`: the store may have lost writes of this lease: a section may be open, or left, that its record does not
+    show.
 
-    `launched`: the browser is a launcher's. As long as that did not answer (`in_doubt`) nothing is decided.
+    `launched`: a launcher opened the browser. `in_doubt`: its keeper could not learn from the launcher whether it has
+    ended (see `launchers.must_answer_first`).
     """
     early = now < lock_delay_over_at(lease) + timedelta(milliseconds=lease.ttl_ms)
     if launched and not facts.browser_dead and must_answer_first(facts.launcher, in_doubt=in_doubt, early=early):
@@ -107,19 +108,19 @@ def resolve(
 
 
 def silent_launcher(lease: Lease, launcher_id: str, problem: str) -> Because:
-    """Why a profile stays stale whose launcher does not answer."""
+    """Why a profile stays stale while its launcher does not answer."""
     silent = f"launcher {launcher_id} does not say whether it still runs ({problem}); it is asked again until it does"
     data = {"launcher_id": launcher_id, "problem": problem, **_ending(lease)}
     return Because(f"{unexplained(lease)}; {silent}", StateCause.LAUNCHER_SILENT, data)
 
 
 def _ending(lease: Lease) -> Mapping[str, object]:
-    """How a lease ended whose run nobody explained, for programs."""
+    """How the lease of an unexplained run ended, for programs."""
     return {"ending": lease.status.value}
 
 
 def unexplained(lease: Lease) -> str:
-    """How a run ended that nobody could explain, as a person reads it."""
+    """How an unexplained run ended, as a sentence."""
     if lease.status is LeaseStatus.RELEASED:
         return f"the browser of worker {lease.worker_id} was not proven closed at the end of its run"
     if lease.status is LeaseStatus.REVOKED:
@@ -139,7 +140,7 @@ def _resolution(
 ) -> ProfileVerdict | None:
     lost = unexplained(lease)
     if lease.open_section is not None:
-        # When it died nobody knows: an expiry comes long after. When it last wrote, the store knows.
+        # Nobody knows when the worker died: the expiry comes long after. The store knows when it last wrote.
         heard = max(lease.heartbeat_at, lease.section_at or lease.heartbeat_at)
         verb = "revoked" if lease.status is LeaseStatus.REVOKED else "died"
         return _decided(lease, ProfileState.QUARANTINED, in_section(verb, lease, "; last heard of", heard))
@@ -166,9 +167,9 @@ def _resolution(
 
 
 def _restored(lease: Lease, facts: LostFacts, lost: str, good: Token | None) -> ProfileVerdict:
-    """Back to the last state that is known to be good. What the lost run did to the profile is given up, so nothing
-    needs to be known of its end but that no section was open, and that nobody saw its browser alive since: another
-    machine may open the profile now. Of a machine that is gone nobody ever hears."""
+    """The profile goes back to its last known good snapshot, without what the lost run did to it. So it is enough that
+    no section was open, and that no report says that the browser may be alive: another machine may open the profile
+    now. A machine that is gone never reports."""
     seen = bool(facts.reported_by) or lease.status is LeaseStatus.RELEASED
     if seen and not facts.browser_dead:
         return _doubted(lease, StateCause.NOT_RESTORED, lost, {Doubt.BROWSER_NOT_DEAD: _NOT_DEAD})

@@ -2,7 +2,7 @@
 
 A key is held by leases. Under `account_task` only read-only (shared) jobs get the narrow key; a job that
 may change something takes the whole account's key, because the strict reading is the safe one.
-How a key is spelt is known here alone.
+Only this module knows how a key is spelt.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,12 +42,12 @@ def is_account_key(key: str) -> bool:
 
 
 def account_of(key: str) -> AccountId:
-    """The account that an account's key is about."""
+    """The account in an account's key."""
     return AccountId(key.removeprefix(_WIDE).partition(":")[0])
 
 
 class Holding(NamedTuple):
-    """How many live leases of an account, which is routed so now, were granted under a key."""
+    """How many live leases of an account were granted under a key. `routing` is the account's routing now."""
 
     account_id: str
     routing: str
@@ -56,8 +56,8 @@ class Holding(NamedTuple):
 
 
 def held_keys(holdings: Iterable[Holding]) -> dict[str, int]:
-    """How many live leases each account key has. Leases that were granted before the account was routed so count for
-    the key of the whole account: nobody knows what else they may meet."""
+    """How many live leases each account key has. Leases that were granted before the account got its routing count for
+    the key of the whole account: nobody knows what else they may conflict with."""
     held: dict[str, int] = {}
     for holding in holdings:
         wide = holding.routing == Routing.ACCOUNT or not is_account_key(holding.routing_key)
@@ -67,12 +67,13 @@ def held_keys(holdings: Iterable[Holding]) -> dict[str, int]:
 
 
 def is_taken(key: str, held: Mapping[str, int]) -> bool:
-    """Whether a lane has to wait for the key. A profile's own key is the lane's own business."""
+    """Whether a lane has to wait for the key. False for a profile's own key: the lane itself checks that."""
     return is_account_key(key) and held.get(key, 0) >= ROUTING_KEY_LIMIT
 
 
 def freed_keys(account: Account, key: str) -> list[str]:
-    """The account keys that the end of a lease may free: its own, and the account's if that is routed as one by now."""
+    """The account keys that the end of a lease may free: its own key, and that of the whole account if the account is
+    routed so now."""
     earlier = account.routing is Routing.ACCOUNT_TASK and not is_account_key(key)
     wide = account.routing is Routing.ACCOUNT or earlier
     keys = {key, account_key(account.account_id)} if wide else {key}

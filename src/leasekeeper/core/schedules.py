@@ -1,7 +1,7 @@
 """Schedules: which due times become jobs, for which profiles, and what each of these jobs is.
 
 Pure. The times of a cron expression arrive as a list (leasekeeper.cron finds them), the time as an argument. Jitter is
-computed from schedule, time and profile, so that everybody who makes a job makes the same one.
+computed from schedule, time and profile, so that every program that makes a job makes the same one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,20 +28,20 @@ HIDDEN: Final = "(not shown)"
 
 
 class OnOverlap(StrEnum):
-    """What to do at a time whose previous job in the same profile has not ended."""
+    """What to do at a due time if the schedule's previous job in the same profile has not ended."""
 
     SKIP = "skip"
     QUEUE = "queue"
 
 
 class Skipped(StrEnum):
-    """Why a time was left out in a profile."""
+    """Why a due time was skipped in a profile."""
 
     PREVIOUS_JOB_OPEN = "previous_job_open"
 
 
 class CatchUp(StrEnum):
-    """What to do about times that passed while nobody swept."""
+    """What to do about due times that passed while no sweeper ran."""
 
     NONE = "none"
     LAST = "last"
@@ -61,7 +61,7 @@ class Selection:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def has(self, labels: Mapping[str, str], tier: str | None) -> bool:
-        """Whether a profile with these labels and this tier is meant. Its account and pool are not checked."""
+        """Whether a profile with these labels and this tier is selected. Its account and pool are not checked."""
         return has_labels(labels, tier, self.labels)
 
 
@@ -133,9 +133,10 @@ def plan(catch_up: CatchUp, due: Sequence[datetime], now: datetime, grace: timed
 
 
 def handled_until(last_at: datetime | None, since: datetime, now: datetime) -> datetime:
-    """Times after this one are still to be handled. New times count from when they came into force.
+    """Due times up to this one are handled. A schedule whose times changed is handled up to `since`, the moment of the
+    change.
 
-    If the clock went back, they count from now: what was made already is known by its key.
+    If the clock went back, it is handled up to now: a job that was made already is found by its key.
     """
     return min(max(last_at or since, since), now)
 
@@ -147,7 +148,8 @@ def why_skipped(on_overlap: OnOverlap, previous: JobState | None) -> Skipped | N
 
 
 class ScheduleDecided(NamedTuple):
-    """What a decision makes of a schedule, the event that it is, and the time that is run if one was asked for."""
+    """The schedule after a decision, the event to write, and the time to run now (`at`) if the
+    decision asks for that."""
 
     state: ScheduleState
     event: EventType
@@ -155,10 +157,10 @@ class ScheduleDecided(NamedTuple):
 
 
 def schedule_decided(state: ScheduleState, decision: Decision, now: datetime) -> ScheduleDecided:
-    """Pause, resume, or run now.
+    """Pause, resume, or run now. Raises Conflict while an earlier run by hand is still making its jobs.
 
-    Times that pass during a pause are not made up for: one that is resumed begins anew from now, also with a time whose
-    jobs were being made. To run it takes no time off the others.
+    Times that pass during a pause are not made up for: a resumed schedule begins anew from now, also if it was making
+    the jobs of a time. A run by hand replaces none of the due times.
     """
     state = replace(state, version=state.version + 1)
     match decision.action:
@@ -185,7 +187,7 @@ def job_key(schedule_id: str, at: datetime, profile_id: str) -> str:
 
 
 def keys_of(schedule_id: str) -> tuple[str, str]:
-    """The keys of all jobs of a schedule lie from the first of these up to, without it, the second."""
+    """The range of keys of all jobs of a schedule: from the first text up to, but without, the second."""
     return f"{KEY_PREFIX}{schedule_id}:", f"{KEY_PREFIX}{schedule_id};"
 
 
@@ -200,7 +202,7 @@ def jitter(schedule_id: str, at: datetime, profile_id: str, jitter_seconds: int)
 
 
 def job_of(schedule: Schedule, at: datetime, profile_id: ProfileId, *, by_hand: bool = False) -> JobSpec:
-    """The job of one time in one profile. One that a person asked for has no jitter."""
+    """The job of one due time in one profile. `by_hand`: a person asked for it, so it has no jitter."""
     spread = 0 if by_hand else schedule.jitter_seconds
     return replace(
         schedule.job,
@@ -212,7 +214,7 @@ def job_of(schedule: Schedule, at: datetime, profile_id: ProfileId, *, by_hand: 
 
 
 def shown_time(at: datetime) -> str:
-    """A time as labels and events have it."""
+    """A time in the form of labels and events."""
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -221,7 +223,7 @@ def _compact(at: datetime) -> str:
 
 
 def configured_fields(schedule: Schedule) -> dict[str, object]:
-    """The fields that a fleet file owns, by the names that it has for them."""
+    """The fields that a fleet file owns, by their names in the file."""
     own = {f.name: getattr(schedule, f.name) for f in fields(schedule) if f.name not in {"select", "job", "since"}}
     template = {f.name: getattr(schedule.job, f.name) for f in fields(schedule.job)}
     select = schedule.select
@@ -236,9 +238,9 @@ def configured_fields(schedule: Schedule) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fired:
-    """What one commit made of one time of a schedule. Not `done`: the next call goes on with further profiles.
+    """What one commit did for one due time of a schedule. `done` False: the next call continues with further profiles.
 
-    `skipped` counts profiles whose previous job had not ended. With `fault`, this machine cannot compute its times.
+    `skipped` counts profiles whose previous job had not ended. `fault`: why this machine cannot compute the due times.
     """
 
     schedule_id: ScheduleId

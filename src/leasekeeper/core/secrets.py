@@ -13,7 +13,7 @@ from leasekeeper.core.ids import ID_RULE, is_id
 from leasekeeper.errors import InputError, Problem
 
 REFERENCE: Final = "secret:"
-# Payloads may name these alone: whoever may submit a job must not get a proxy's login or a signing key.
+# Payloads may name only these: whoever may submit a job must not get a proxy's login or a signing key.
 JOB_PREFIX: Final = "job-"
 MAX_BYTES: Final = 4_096
 
@@ -42,7 +42,7 @@ class SealedSecret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSecret:
-    """A secret in the hands of a lease's holder: sealed, if the holder has the key itself; else its plain value."""
+    """A secret as a lease's holder gets it: sealed if the holder has the key itself, else its plain value."""
 
     name: str
     sealed: SealedSecret | None = None
@@ -70,9 +70,9 @@ def payload_secrets(payload: Mapping[str, object]) -> set[str]:
 
 
 def check_name(name: str) -> None:
-    """Raise InputError if no secret may be called so."""
+    """Raise InputError unless a secret may have this name."""
     if not is_id(name):
-        raise InputError("that is no name for a secret", [Problem("name", f"must be {ID_RULE}")])
+        raise InputError("the name of the secret is not valid", [Problem("name", f"must be {ID_RULE}")])
 
 
 def check_value(value: str) -> None:

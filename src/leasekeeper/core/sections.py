@@ -1,6 +1,6 @@
-"""Safe steps and mutating sections: what a write of the holder makes of its lease. Pure.
+"""Safe steps and mutating sections: how a holder's write changes its lease. Pure.
 
-What follows if the holder vanishes in one, or after one, is `leases.may_have_been_done`.
+`leases.may_have_been_done` says what follows if the holder vanishes in a section, or after one.
 """
 
 from datetime import datetime
@@ -12,14 +12,14 @@ from leasekeeper.errors import Conflict
 
 
 def step_reached(lease: Lease, step: str, url: str | None, now: datetime) -> Lease:
-    """The lease after a safe step: what was done in sections before it is known to be done."""
+    """The lease after a safe step: what was done in earlier sections is known to be done."""
     return evolve(lease, last_safe_step=step, last_safe_at=now, last_url=url or lease.last_url, left_section=None)
 
 
 def section_entered(lease: Lease, name: str, *, idempotent: bool, disposable: bool, now: datetime) -> Lease:
-    """The lease inside a section. Raises Conflict inside another one: they do not nest.
+    """The lease inside a section. Raises Conflict if another one is open: sections do not nest.
 
-    A run that shares its profile changes nothing in it, unless the profile is `disposable`.
+    Also raises Conflict if the run shares its profile: it must not change it, unless the profile is `disposable`.
     """
     if lease.open_section is not None:
         raise Conflict(
@@ -39,7 +39,8 @@ def section_entered(lease: Lease, name: str, *, idempotent: bool, disposable: bo
 
 
 def section_left(lease: Lease, name: str) -> Lease:
-    """The lease outside again. One that may be done twice is not remembered. Raises Conflict inside another one."""
+    """The lease after a section. An idempotent section is not remembered. Raises Conflict unless
+    this section is open."""
     if lease.open_section != name:
         raise Conflict(
             f"run {lease.run_id} is inside {lease.open_section or 'no section'}, not inside {name}",

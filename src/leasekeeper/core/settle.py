@@ -1,4 +1,4 @@
-"""Every ending of a run, decided: what becomes of the job, of the profile, and why, as a sentence.
+"""Decide every ending of a run: what becomes of the job, of the profile, and why, as a sentence.
 
 `settle` is for a holder that reports its own ending; `resolve` (in `core.resolving`) is for one that vanished. Both
 only decide: the store applies the answer in one commit, if the lease still allows it.
@@ -26,20 +26,21 @@ from leasekeeper.core.records import changer, quick_init
 from leasekeeper.core.snapshots import DirectoryReport, NewSnapshot
 
 MAX_LOSSES = 2
-# So often in a row a job is given back without a delay: workers that stop do so, and callers that are gone.
+# How often in a row a job is given back without a delay: that happens when a worker stops, and when a caller is gone
+# before it got the answer to its claim.
 FREE_GIVE_BACKS = 3
 _ended = changer(
     Job, "state", "detail", "stop_reason", "run_at", "losses", "attempt", "given_back", "finished_at", "version"
 )
 
-# What is wrong with a profile is wrong whether or not the run had started.
+# A reason that concerns the profile counts also if the run had not started.
 _BLOCKS_UNSTARTED = {
     ProfileRule.REVIEW_REQUIRED: (ProfileState.REVIEW_REQUIRED, Cause.NEEDS_PERSON),
     ProfileRule.QUARANTINED: (ProfileState.QUARANTINED, Cause.QUARANTINE_TRIGGER),
 }
 
 
-# Not the job's failure if the proxy was asked, and it is so: whoever works next would meet the same.
+# Not the job's failure if a proxy check confirmed it: the next worker would meet the same.
 _OF_PROXY = frozenset({Reason.PROXY_UNREACHABLE, Reason.PROXY_REGION_MISMATCH})
 
 INCOMPLETE: Final = "the store lost its last writes during the run, maybe of a mutating section"
@@ -48,7 +49,7 @@ _SENTENCES: Mapping[str, str] = {
     Reason.SECURITY_PROMPT: "a security prompt appeared",
     Reason.PROXY_CHANGED: "the proxy changed during the run",
 }
-# Stop reasons that are a cause of their own; of any other the profile's cause is that its run stopped so.
+# Stop reasons with a state cause of their own; for all others it is RUN_STOPPED.
 _CAUSES: Mapping[str, StateCause] = {
     Reason.SECURITY_PROMPT: StateCause.SECURITY_PROMPT,
     Reason.PROXY_CHANGED: StateCause.PROXY_CHANGED,
@@ -68,9 +69,9 @@ class Browser(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndFacts:
-    """What the holder saw at the end. The defaults are the doubtful ones.
+    """What the holder saw at the end. Unless the holder says otherwise, the browser is not proven closed.
 
-    `proxy_trouble`: it asked the proxy, and that is what is wrong (see `core.proxies`): the job is given back.
+    `proxy_trouble`: a proxy check confirmed that the proxy is at fault (see `core.proxies`): the job is given back.
     """
 
     browser: Browser = Browser.NOT_PROVEN
@@ -87,17 +88,17 @@ class Ending:
     """A holder's report of how its run ended. `reason` None means it completed.
 
     `not_started`: the holder gives the job back untouched; it keeps its place and its attempts. With a `reason` that
-    needs a person, the profile goes to that person first. It does not count if something may have been done.
+    needs a person, the profile goes to that person first. It is ignored if a mutation may have been done.
 
     `retry`: the task says itself that its error may be tried again. It counts for TASK_ERROR only.
 
-    `engine` is the browser's version that was open in the profile's own directory. `directory_token` is the token that
-    the directory was opened under by another store, or before this one was restored: the next tokens are above it.
+    `engine` is the version of the browser that was open in the profile's own directory. `directory_token` is the token
+    that the directory was opened under by another store, or before this one was restored: the next tokens are above it.
 
     `proxy_used` False: there was a browser, but not behind the profile's proxy. See `used_proxy`.
 
     `directory` is what is known of the profile's own directory after its browser was closed; None: nothing. `snapshot`
-    is what was uploaded of it, before this. With it, the same commit frees the profile and makes it the newest.
+    is what was uploaded of it before this report: the same commit frees the profile and makes that snapshot the newest.
     """
 
     ref: LeaseRef
@@ -121,8 +122,8 @@ class Ending:
 @quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobVerdict:
-    """Where the job goes. `run_at` is set when it will be tried again. `given_back`: its task had not begun, so that
-    no attempt counts."""
+    """Where the job goes. `run_at` is set if it will be tried again. `given_back`: its task had not begun, so the
+    attempt does not count."""
 
     state: JobState
     detail: str = ""
@@ -160,7 +161,7 @@ def verdict_of(
     unresolved: bool = False,
     restore: Token | None = None,
 ) -> ProfileVerdict:
-    """A verdict, and why."""
+    """A verdict from its parts; `why` gives its reason, state cause and data."""
     return ProfileVerdict(
         state=state,
         cause=cause,
@@ -188,10 +189,10 @@ class Settlement:
 class LostFacts:
     """What was found out about a run whose holder vanished: from the keeper's report, or nothing.
 
-    A report is kept with the run's evidence as soon as it is known (`kept`), and read from there by whoever decides
-    (`recalled`): the machine that has the report need not be the one whose sweeper comes first.
-    `launcher` is what a profile's launcher said when it was asked after the run; `problem` why it said nothing.
-    `same_as` is the token of the snapshot that the directory was proven to be no newer than; None: nobody could tell.
+    A report is kept with the run's evidence as soon as it is known (`kept`), and read from there for the decision
+    (`recalled`): the machine that has the report need not be the one that sweeps first. `launcher` is what a profile's
+    launcher said when it was asked after the run; `problem` why it said nothing. `same_as` is the token of the snapshot
+    that the directory was proven to be no newer than; None: unknown.
     """
 
     final_url: str | None = None
@@ -213,7 +214,7 @@ class LostFacts:
         return {**self.evidence, "report": said}
 
     def merged(self, own: Mapping[str, object]) -> Mapping[str, object]:
-        """The evidence that a run has, with what was found out in it. Files of both are kept, by name."""
+        """The run's own evidence with what was found out added. Files of both are kept, by name."""
         found = self.kept()
         files = {str(file["name"]): file for part in (own, found) for file in _files_of(part)}
         return {**own, **found, **({"artifacts": list(files.values())} if files else {})}
@@ -250,8 +251,8 @@ def settle(
 ) -> Settlement:
     """Decide an ending that the live holder reports.
 
-    `incomplete`: the store may have lost writes of this lease, so that a section may be open, or left, which is not in
-    its record. A run that failed then goes to a person, job and profile.
+    `incomplete`: the store may have lost writes of this lease: a section may be open, or left, that its record does not
+    show. Job and profile of a failed run then go to a person.
     """
     done = may_have_been_done(lease)
     if ending.not_started and lease.open_section is None and done is None:
@@ -286,7 +287,7 @@ def settle(
 
 
 def ban_of(ending: Ending) -> str | None:
-    """Why the run's account and profile are banned, going by how it ended; None: they are not."""
+    """Why the run's account and profile are banned, judged by this ending; None if they are not."""
     if ending.reason is None or not failure(ending.reason, ending.registered).bans:
         return None
     return f"{ending.reason}: {ending.message}" if ending.message else ending.reason
@@ -295,7 +296,7 @@ def ban_of(ending: Ending) -> str | None:
 def used_proxy(ending: Ending) -> bool:
     """Whether the run's record names the profile's proxy: only if a browser was opened, and behind it.
 
-    A run that was lost keeps the proxy that it was granted with: nobody can tell.
+    The record of a lost run keeps the proxy that the run was granted with: nobody knows whether it was used.
     """
     facts = ending.facts
     opened = bool(facts.failing_clause) if ending.not_started else facts.browser is not Browser.NONE
@@ -303,7 +304,7 @@ def used_proxy(ending: Ending) -> bool:
 
 
 def ended_job(job: Job, verdict: JobVerdict, stop_reason: str | None, now: datetime) -> Job:
-    """The job as the verdict leaves it."""
+    """The job after its verdict."""
     return _ended(
         job,
         state=verdict.state,
@@ -329,7 +330,7 @@ def _given_back(
         state, cause = _BLOCKS_UNSTARTED[row.profile]
         profile = verdict_of(state, cause, Because(said, _cause_of(row), {"stop_reason": row.reason}))
     elif ending.facts.failing_clause:
-        # The task had not begun, but a browser had, and nobody proved that it closed.
+        # The task had not begun, but a browser had started and was not proven closed.
         profile = _profile_verdict(lease, None, ending.facts, now)
     return Settlement(
         result=RunResult.BLOCKED,
@@ -341,8 +342,8 @@ def _given_back(
 
 
 def _delay_of_return(job: Job, jitter: float, backoff: Backoff) -> timedelta:
-    """None for the first few returns in a row, then longer and longer: what gives a job back at once may do so for
-    ever."""
+    """Zero for the first few returns in a row, then growing: a worker that gives a job back at once
+    may do so for ever."""
     extra = job.given_back + 1 - FREE_GIVE_BACKS
     return timedelta(0) if extra <= 0 else ((job.retry and job.retry.backoff) or backoff).delay(extra, jitter)
 
@@ -405,7 +406,7 @@ def _cause_of(row: Failure) -> StateCause:
 
 
 def quarantine_trigger(lease: Lease, row: Failure | None, facts: EndFacts, now: datetime) -> Because | None:
-    """The first trigger that fired, which names itself; None if none did."""
+    """Why the profile is quarantined: the first trigger that fired; None if none did."""
     if lease.open_section is not None:
         return in_section("ended", lease, ",", now)
     if row is not None and row.profile is ProfileRule.QUARANTINED:
@@ -418,7 +419,7 @@ def quarantine_trigger(lease: Lease, row: Failure | None, facts: EndFacts, now: 
 
 
 def in_section(verb: str, lease: Lease, joint: str, last: datetime) -> Because:
-    """That a run ended inside a mutating section, and how long after its last safe step."""
+    """Why a profile is quarantined whose run ended inside a mutating section, and how long after its last safe step."""
     section = {"section": lease.open_section}
     if lease.last_safe_step is None or lease.last_safe_at is None:
         said = f"{verb} inside {lease.open_section}, before any safe step"

@@ -33,12 +33,12 @@ class Verdict(StrEnum):
 @quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSnapshot:
-    """What a run says of the snapshot that it uploaded. The store knows the rest.
+    """What a run reports of the snapshot that it uploaded. The store knows the rest.
 
     It is uploaded and verified before the ending that names it is settled. `place` is the object's name within the
-    profile store, one of its own for each token. `sha256` is of the object as it is there, `packed_bytes` its length.
-    `contents_hash` is of what counts as changed in the directory (see `snapshots.contents`). `key_id` is the key that
-    it is encrypted with; None: it is not encrypted.
+    profile store, a different one for each token. `sha256` and `packed_bytes` are the hash and the length of the stored
+    object. `contents_hash` is of what counts as changed in the directory (see `snapshots.contents`). `key_id` is the
+    key that it is encrypted with; None: it is not encrypted.
     """
 
     place: str
@@ -51,11 +51,11 @@ class NewSnapshot:
 @quick_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryReport:
-    """What a run that opened the profile's own directory says of it, after the browser was closed.
+    """What a run reports of the profile's own directory, if it opened that, after the browser was closed.
 
-    `same_as` is the token of the snapshot whose contents it has: a run that changed nothing names the newest one, and
-    need not upload. None: it changed, or nobody compared. `problem` is why a changed directory was not uploaded, as a
-    person reads it; empty where there is no profile store.
+    `same_as` is the token of the snapshot with the same contents: a run that changed nothing names the newest one, and
+    need not upload. None: the directory changed, or was not compared. `problem` is why a changed directory was not
+    uploaded, as a sentence; empty if there is no profile store.
     """
 
     size_bytes: int
@@ -69,12 +69,12 @@ class DirectoryReport:
 class Snapshot:
     """One snapshot of a profile.
 
-    `token` is the fencing token of the lease that made it: unique in its profile, it orders its snapshots; a person
-    names it by this (`restore --to 41`). One that was restored is the newest under a token of its own; it is the same
-    object, and `restored_from` is the token of the one that it repeats. `size_bytes` is the directory's size.
-    `engine` is the version of the browser that was open in it. `clean`: the browser was proven closed before it was
-    packed; one that is not clean is kept to look at, and never becomes the newest. With `discarded_at` it is not
-    wanted any more: nothing may use it, its object is deleted, then the record.
+    `token` is the fencing token of the lease that made it: unique in its profile, it orders the snapshots; a person
+    names a snapshot by it (`restore --to 41`). A restored snapshot gets a second record for the same object: that one
+    has a token of its own, is the newest, and its `restored_from` is the token of the first. `size_bytes` is the
+    directory's size. `engine` is the version of the browser that was open in it. `clean`: the browser was proven closed
+    before the directory was packed; a snapshot that is not clean is kept for inspection, and never becomes the newest.
+    With `discarded_at` it is not wanted any more: nothing may use it, its object is deleted, then the record.
     """
 
     snapshot_id: SnapshotId
@@ -99,8 +99,8 @@ class Snapshot:
 
 
 def known_good(snapshots: Iterable[Snapshot]) -> Snapshot | None:
-    """The snapshot to go back to first: the newest that was logged in; if none is known to have been, the newest that
-    nobody asked. One that was logged out, or is not clean, is never offered."""
+    """The snapshot to go back to first: the newest that was logged in; without one, the newest whose login was not
+    checked. Never one that was logged out or is not clean. None if there is no such snapshot."""
     usable = [each for each in snapshots if each.clean and each.discarded_at is None]
     for verdict in (Verdict.LOGGED_IN, Verdict.NOT_ASKED):
         found = [each for each in usable if each.verdict is verdict]
@@ -115,7 +115,7 @@ def too_large(max_size_mb: int | None, size_bytes: int | None) -> bool:
 
 
 def last_of_each_day(sizes: Iterable[tuple[datetime, int]]) -> list[tuple[datetime, int]]:
-    """How a directory grew: of what was measured, the last of each day (UTC), newest first."""
+    """How a directory grew: the last measured size of each day (UTC), newest first."""
     days: dict[date, tuple[datetime, int]] = {}
     for at, size in sorted(sizes, reverse=True):
         days.setdefault(at.date(), (at, size))
@@ -123,8 +123,8 @@ def last_of_each_day(sizes: Iterable[tuple[datetime, int]]) -> list[tuple[dateti
 
 
 def to_restore(profile_id: str, snapshots: Iterable[Snapshot], token: Token | None) -> Snapshot:
-    """The snapshot that a person wants to go back to: of this token, or None for the last known good one. Raises
-    NotFound or IllegalTransition."""
+    """The snapshot to go back to: the one of this token, or the last known good one if it is None.
+    Raises NotFound or IllegalTransition."""
     there = [each for each in snapshots if each.discarded_at is None]
     if not there:
         raise NotFound(f"profile {profile_id} has no snapshots", what="snapshot", id=profile_id)
@@ -149,15 +149,15 @@ def to_restore(profile_id: str, snapshots: Iterable[Snapshot], token: Token | No
 
 
 def repeated(snapshot: Snapshot, snapshot_id: SnapshotId, token: Token, now: datetime) -> Snapshot:
-    """The record of a snapshot that is the newest again, under a new token."""
+    """The record that makes an earlier snapshot the newest again, under a new token."""
     return replace(
         snapshot, snapshot_id=snapshot_id, token=token, created_at=now, restored_from=snapshot.token, discarded_at=None
     )
 
 
 def split_by_place(gone: Iterable[Snapshot], kept: Iterable[Snapshot]) -> tuple[list[Snapshot], list[Snapshot]]:
-    """Of snapshots that are not wanted any more: those whose object is to be deleted, and those whose object another
-    one still is. The records of these may go at once."""
+    """Split snapshots that are not wanted any more: those whose object is to be deleted, and those whose object another
+    snapshot still uses. The records of the second kind may be deleted at once."""
     places = {each.place for each in kept}
     alone, shared = list[Snapshot](), list[Snapshot]()
     for each in gone:

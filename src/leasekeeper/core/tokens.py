@@ -2,7 +2,7 @@
 
 A token's text is `lk_ID_SECRET`: the id finds its record, the secret proves it, and the last six characters are a
 checksum, so that a scanner of leaked texts knows a real one. The store gets the hash of the text and never the text.
-`OPERATIONS` and `DECISIONS` say which scope each call needs, and what a restricted token is held to.
+`OPERATIONS` and `DECISIONS` say which scope each call needs, and what it touches.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class Scope(StrEnum):
 
 
 class Reach(StrEnum):
-    """What a call touches, and so what a token that is restricted to accounts or pools is held to in it.
+    """What a call touches. A token that is restricted to accounts or pools is checked against it.
 
     NOTHING: no account's data. TARGET: the account and the pool that it names. POOL: any account of the pool that it
     names. OWN_LEASES: leases that were granted to this very token. FLEET: everything.
@@ -138,7 +138,7 @@ _OPERATE_FLEET: Final = Needs(Scope.OPERATE, Reach.FLEET)
 _REVIEW: Final = Needs(Scope.REVIEW)
 _ADMIN: Final = Needs(Scope.ADMIN, Reach.FLEET)
 
-# What a person may decide: to judge what a run left behind is `review`, to run the fleet is `operate`.
+# What each decision needs: `review` to judge what a run left behind, `operate` to run the fleet.
 DECISIONS: Final[Mapping[tuple[Target, Action], Needs]] = {
     (Target.PROFILE, Action.CLEAR): _REVIEW,
     (Target.PROFILE, Action.QUARANTINE): _REVIEW,
@@ -194,7 +194,7 @@ class ApiToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewToken:
-    """A token to be created. Its text stays with whoever made it."""
+    """A token to be created. Its text is not here: only the program that made it has the text."""
 
     token_id: str
     name: str
@@ -215,12 +215,13 @@ class StoredToken:
 
 
 def to_read(kind: type) -> Needs:
-    """What reading records of this kind needs: tokens, secrets and endpoints are the admin's business."""
+    """What reading records of this kind needs: scope `admin` for tokens, secrets and endpoints."""
     return _ADMIN if kind in (ApiToken, Secret, Endpoint) else OPERATIONS["find"]
 
 
 def to_acquire(purpose: Purpose) -> Needs:
-    """What a lease without a job needs: to look inside a profile that waits for a person is that person's business."""
+    """What a lease without a job needs: scope `review` to look inside a profile that waits for a
+    person, else `work`."""
     return _REVIEW if purpose is Purpose.INSPECT else OPERATIONS["acquire"]
 
 
@@ -237,7 +238,7 @@ def token_id_from(random: bytes) -> str:
 
 
 def token_id_of(text: str) -> str | None:
-    """The id in a token's text, or None if no token is written so: the checksum finds what was mistyped or cut off."""
+    """The id in a token's text; None if it is no token's text: the checksum finds what was mistyped or cut off."""
     found = _TEXT.fullmatch(text)
     if found is None or _checksum(text[:-_CHECKSUM_LENGTH]) != found[3]:
         return None
@@ -250,12 +251,12 @@ def hash_of(text: str) -> str:
 
 
 def proves(text: str, kept: str) -> bool:
-    """Whether this text is the one that was hashed. Takes as long wherever the two differ."""
+    """Whether `kept` is the hash of this text. The time that it takes does not depend on where the two differ."""
     return hmac.compare_digest(hash_of(text), kept)
 
 
 def revoked(token: ApiToken, now: datetime) -> ApiToken:
-    """The token after a person revoked it, which they do once and for good."""
+    """The token, revoked. Raises IllegalTransition if it was revoked before."""
     if token.revoked_at is not None:
         raise IllegalTransition(f"token {token.token_id} is revoked already", state="revoked", allowed=())
     return replace(token, revoked_at=now)
@@ -315,7 +316,7 @@ def denial(
     pool: str | None = None,
     incarnation: str | None = None,
 ) -> AccessDenied | None:
-    """Why a token does not allow a call; None if it does. Whether it is still active is for `invalid` to say.
+    """Why a token does not allow a call; None if it does. `invalid` checks whether the token is still active.
 
     A restricted token may only make calls that name an account or pool of its own: a call that names none is about all.
     """
@@ -358,9 +359,9 @@ def _some(names: tuple[str, ...], limit: int = 5) -> str:
 
 
 def bound_incarnation(token: ApiToken, incarnation: str) -> str:
-    """The incarnation that leases of a remote worker are granted to: it says whose they are.
+    """The incarnation that leases of a remote worker are granted to: it begins with the token's id.
 
-    Lists show all other parts of a lease, so these do not prove who holds it.
+    Every other part of a lease is shown in lists, and so does not prove who holds it.
     """
     return f"{token.token_id}/{incarnation}"
 

@@ -1,7 +1,7 @@
 """`why`: why a job does not run or a profile is not available, what happens next, and what a person can do.
 
 Pure, and data only: the store reads `WhyFacts` at one moment, `explain` turns them into a `Why` of codes, ids and
-times. Sentences are made of it in `leasekeeper.wording`.
+times. `leasekeeper.wording` makes sentences of it.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from leasekeeper.core.why_answer import (
 )
 from leasekeeper.core.why_facts import WhyFacts
 
-# A webhook that is due is sent within this time, if anybody sends at all.
+# A webhook that is due is sent within this time, if any sender runs.
 _SENT_BY: Final = timedelta(minutes=1)
 _WAITS_FOR_WORKER: Final = frozenset({JobState.QUEUED, JobState.BLOCKED, JobState.SCHEDULED})
 _WAITS_FOR_PROFILE: Final = frozenset({JobState.BLOCKED, JobState.REVIEW})
@@ -113,7 +113,7 @@ def blocked_reason(job: Job) -> Blocked | None:
 
 
 def _block(facts: WhyFacts, job: Job, reason: Blocked | None) -> Block | None:
-    """What exactly blocks a job. None: it is not blocked, or its lane is, of which other parts of the answer tell."""
+    """What exactly blocks a job. None: it is not blocked, or its lane is, which other parts of the answer explain."""
     match reason:
         case Blocked.NO_WORKER if not facts.task_known:
             return Block(reason=reason, no_worker=NoWorker.NEVER_OFFERED)
@@ -176,7 +176,7 @@ def _profile_next(facts: WhyFacts) -> tuple[list[Step], list[Possible]]:
 
 
 def _next_start(facts: WhyFacts) -> Step:
-    """When the next job of a profile that nobody has begins."""
+    """When the next job of a profile starts that nobody has leased."""
     job = facts.next_job
     if facts.account.paused:
         return Step(code=Next.ACCOUNT_RESUMED)
@@ -205,7 +205,7 @@ def resolution(lease: Lease) -> Step:
 
 
 def _revoked(holders: Sequence[Lease]) -> list[Step]:
-    """Of each lease that a person took away: until when its profile stays leased, and what becomes of it then."""
+    """For each revoked lease: until when its profile stays leased, and what becomes of the profile then."""
     return [
         step
         for lease in holders
@@ -218,7 +218,7 @@ def _revoked(holders: Sequence[Lease]) -> list[Step]:
 
 
 def _silent(holders: Sequence[Lease], facts: WhyFacts) -> list[Step]:
-    """Of each lease whose worker is not heard of: when it expires, if that stays so."""
+    """For each lease whose worker is silent: when it expires, if the worker stays silent."""
     return [
         Step(code=Next.SILENT_LEASE_EXPIRES, lease_id=lease.lease_id, at=lease.expires_at)
         for lease in holders
@@ -249,14 +249,14 @@ _ACTIONS: Final = {
 
 
 def _profile_actions(facts: WhyFacts) -> list[Possible]:
-    """What helps the profile, and with it each job that waits for it."""
+    """What a person can do for the profile, and so for each job that waits for it."""
     account = facts.account
     resume = Possible(target=Target.ACCOUNT, id=account.account_id, action=Action.RESUME)
     found = [resume] if account.paused else []
     if facts.proxy is not None and facts.proxy.trouble is not None:
         found.append(Possible(target=Target.PROXY, id=facts.proxy.proxy_id, action=Action.RETRY))
     profile_id, lane = facts.profile.profile_id, facts.lane
-    # What is decided about a leased profile is where it goes at the end.
+    # A decision about a leased profile says where it goes at the end of the lease.
     heading = lane.drain if lane.state is ProfileState.LEASED and lane.drain else lane.state
     found += [Possible(target=Target.PROFILE, id=profile_id, action=action) for action in _ACTIONS[heading]]
     stuck = lane.state in WAITS_FOR_PERSON or bool(lane.unsaved_reason)
@@ -281,7 +281,7 @@ def _webhook_steps(facts: WhyFacts) -> list[Step]:
 
 
 def _webhook_actions(facts: WhyFacts) -> list[Possible]:
-    """What was given up, or is sent later only, may be sent now."""
+    """Messages that were given up, or are due later, may be sent now."""
     pending = [delivery for delivery in facts.webhooks if delivery.state is not DeliveryState.DELIVERED]
     return [
         Possible(target=Target.WEBHOOK, id=delivery.delivery_id, action=Action.REPLAY)
@@ -291,13 +291,13 @@ def _webhook_actions(facts: WhyFacts) -> list[Possible]:
 
 
 def _evidence(facts: WhyFacts) -> tuple[RunId, ...]:
-    """Where to look before deciding: the run that sent the job, or its profile, to a person."""
+    """The runs to read before deciding: those that sent the job, or its profile, to a person."""
     job, runs = facts.job, []
     if job is not None and job.state in (JobState.REVIEW, JobState.DEAD):
         runs.append(facts.job_run)
     found = [run.run_id for run in runs if run is not None]
     if facts.lane.state in WAITS_FOR_PERSON and (job is None or job.state in _WAITS_FOR_PROFILE):
-        # Persons may have looked inside since: the review names the run that it is about.
+        # People may have opened the profile since: the review names the run that it is about.
         asked = [review.run_id for review in facts.reviews if review.target is Target.PROFILE and review.run_id]
         found += asked or ([facts.last_run.run_id] if facts.last_run else [])
     return tuple(dict.fromkeys(found))

@@ -1,4 +1,4 @@
-"""The answer of `why`, as data: codes, ids and times. How it is found is `core.why`, its sentences are `wording`'s."""
+"""The answer of `why`, as data: codes, ids and times. `core.why` finds it, `wording` makes sentences of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Possible:
-    """What a person may decide now. `section`: it was open at the end, and may have gone through."""
+    """A decision that a person may take now. `section`: it was open at the end, and may have been done."""
 
     target: Target
     id: str
@@ -120,9 +120,9 @@ class ProfileView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Who has the profile, or the account's key: one lease that is not over for the store.
+    """Who has the profile, or the account's key: one lease that the store has not ended.
 
-    `silent_seconds` is set once its worker was not heard of for longer than it should be.
+    `silent_seconds` is set once its worker has been silent for longer than it should be.
     """
 
     lease_id: LeaseId
@@ -145,7 +145,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRun:
-    """The run before: of the job if it is about one, else of the profile."""
+    """The last run: of the job if the answer is about a job, else of the profile."""
 
     run_id: RunId
     worker_id: WorkerId
@@ -156,7 +156,7 @@ class LastRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnwellWorker:
-    """A worker that would take the job, were its machine well."""
+    """A worker that would take the job if its machine could run jobs."""
 
     worker_id: WorkerId
     reason: str
@@ -202,9 +202,9 @@ class Webhook:
 class Why:
     """The answer about one job (`job` is set) or one profile, as it was at `now`.
 
-    `state` is the job's or the profile's; `reason` is why a job is blocked, and `block` what exactly blocks it, where
-    there is more to say. `evidence`: the runs to read before
-    deciding. `notes`: the newest on the profile and on its account.
+    `state` is the job's or the profile's; `reason` is why a job is blocked, and `block` what exactly blocks it, if
+    there is more to say. `evidence`: the runs to read before deciding. `notes`: the newest on the profile and on its
+    account.
     """
 
     now: datetime

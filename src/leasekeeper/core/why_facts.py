@@ -1,4 +1,4 @@
-"""What a store reads for `why`. Apart from the answer, so that who only reads and writes need not load that."""
+"""What a store reads for `why`. Not in the module of the answer, so that a program can read it without loading that."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -53,13 +53,13 @@ class WorkerReport:
 
 
 def reports(worker: Worker, now: datetime, ttl: timedelta) -> bool:
-    """Whether the worker counts as there."""
+    """Whether the worker is live: it has not stopped, and its last heartbeat is less than `ttl` old."""
     return worker.stopped_at is None and worker.heartbeat_at > now - ttl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
-    """What was known of a process before it reported again."""
+    """What was known of a worker process before it reported again."""
 
     unwell_reason: str | None = None
     unwell_since: datetime | None = None
@@ -89,8 +89,8 @@ def reported(said: WorkerReport, before: Earlier | None, now: datetime) -> Worke
 def news_in(
     said: WorkerReport, before: Earlier | None, now: datetime
 ) -> Iterator[tuple[EventType, Mapping[str, object]]]:
-    """The events that a report is, with their data: the machine fell ill or is well again, the worker is back after a
-    silence, it has started, it stops. Most reports are none."""
+    """The events to write for a report, with their data: the machine became unwell or well again, the worker is back
+    after a silence, it has started, it stops. Most reports need none."""
     place: Mapping[str, object] = {"incarnation": said.incarnation, "pool": said.pool}
     earlier = before or Earlier()
     if (said.unwell_reason is None) != (earlier.unwell_reason is None):
@@ -106,15 +106,14 @@ def news_in(
 
 
 def serving(live: Iterable[Worker], pauses: Iterable[Pause]) -> list[Worker]:
-    """Of the workers that are there, those that take jobs now: a person has not paused them, and their machine can run
-    jobs. `pauses` are those in force."""
+    """The live workers that take jobs now: not paused by a person, and on a machine that can run jobs. `pauses` are
+    those in force."""
     paused = {pause.name for pause in pauses if pause.scope is Scope.WORKER}
     return [worker for worker in live if worker.unwell_reason is None and worker.worker_id not in paused]
 
 
 def homes_served(workers: Iterable[Worker]) -> list[str]:
-    """What these workers offer on which machine, each as `pool/task@machine`. One that does not say its machine serves
-    no home."""
+    """The tasks that these workers offer, each as `pool/task@machine`. A worker that names no machine is left out."""
     return sorted(
         {f"{each.pool}/{task}@{each.machine}" for each in workers if each.machine is not None for task in each.tasks}
     )
