@@ -1,1 +1,2 @@
-"""What `leasekeeper doctor` makes of an installation and a fleet. Pure: facts in, a verdict out; others measure."""
+"""The checks of `leasekeeper doctor`, of an installation and of a fleet. Pure: facts in, a verdict
+out; others measure."""

@@ -1,6 +1,6 @@
-"""What a check of `leasekeeper doctor` answers: a status, what was found, what to do as codes, and the facts as data.
+"""The result of a check of `leasekeeper doctor`: a status, what was found, what to do as codes, and the facts as data.
 
-Beside the types, the text of verdicts: counts, durations, sizes, the first few of a list.
+Also the helpers for the text of verdicts: counts, durations, sizes, the first few of a list.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ class Status(StrEnum):
 
 
 class Answer(StrEnum):
-    """How a question is answered. Each stands for a status."""
+    """The answer to a question. Each stands for a status."""
 
     YES = "yes"
     YES_BUT = "yes, but"
@@ -92,7 +92,7 @@ class Advice(StrEnum):
 
 
 class Step(StrEnum):
-    """A way to do it, as a code. Whoever shows it says how: the command line, what to type."""
+    """A way to follow an advice, as a code. The program that shows it says how: the command line, what to type."""
 
     APPLY_FLEET = "apply_fleet"
     MIGRATE_STORE = "migrate_store"
@@ -130,7 +130,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What came of one check. `advice` is empty iff nothing has to be done; `steps` are ways to do it."""
+    """The result of one check. `advice` is empty iff nothing has to be done; `steps` are ways to do it."""
 
     status: Status
     found: str
@@ -207,7 +207,7 @@ def counts(findings: Sequence[Finding]) -> dict[str, int]:
 
 
 def exit_code(findings: Sequence[Finding], *, strict: bool) -> int:
-    """What the program answers: 2 if something failed, 1 if something was warned of and `strict`, else 0."""
+    """The program's exit code: 2 if something failed, 1 if something was warned of and `strict`, else 0."""
     found = {finding.verdict.status for finding in findings}
     if Status.FAIL in found:
         return 2

@@ -8,7 +8,7 @@ from leasekeeper.core.doctor.findings import Advice, Verdict, count, fail, names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherFacts:
-    """One launcher as it was found. `problem`: why it did not answer. `asked` False: it has nobody to ask.
+    """The facts about one launcher. `problem`: why it did not answer. `asked` False: it has no API to ask.
 
     `plan` is how many profiles the vendor says may run at once; None: it does not say. `limits` are the pools that its
     profiles are in, each with its limit.
@@ -23,7 +23,8 @@ class LauncherFacts:
 
     @property
     def above_plan(self) -> str:
-        """What of the fleet allows more than the plan, as text. Pools are within `max_running`."""
+        """The declared limits that allow more than the plan, as text; empty if none does. Pools are
+        within `max_running`."""
         if self.plan is None or (self.max_running is not None and self.max_running <= self.plan):
             return ""
         if self.max_running is not None:

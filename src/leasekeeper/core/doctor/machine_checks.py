@@ -10,7 +10,7 @@ from leasekeeper.core.doctor.findings import GB, MB, Advice, Step, Verdict, coun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderFacts:
-    """The data directory. `owner` None: it does not exist yet. `writable`: it, or where it would be made."""
+    """The data directory. `owner` None: it does not exist yet. `writable`: it can be written to, or made."""
 
     path: str
     user: int
@@ -54,7 +54,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSystem:
-    """What kind of file system a place is on; '' where the system does not say."""
+    """What kind of file system a place is on; `kind` is empty if the system does not report it."""
 
     place: Place
     kind: str
@@ -208,7 +208,7 @@ def judge_sync(syncs: Sequence[Sync]) -> Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchFacts:
-    """How the trial went. `problem`: why there was no browser; `unclean`: which clause of the proof failed."""
+    """How the trial launch went. `problem`: why there was no browser; `unclean`: which clause of the proof failed."""
 
     seconds: float = 0.0
     close_seconds: float = 0.0
@@ -255,7 +255,7 @@ def judge_launch(facts: LaunchFacts) -> Verdict:
     return ok(f"started in {facts.seconds:.1f} s, closed cleanly in {facts.close_seconds:.1f} s", **data)
 
 
-# Scripts whose glyphs are tried, each with two characters that look different, if there is a font.
+# Scripts that are tested, each with two characters that look different if there is a font for them.
 SCRIPTS: Final[Mapping[str, str]] = {
     "Latin": "Ag",
     "Cyrillic": "Жд",

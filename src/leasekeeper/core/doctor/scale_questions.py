@@ -1,7 +1,7 @@
 """The nineteen questions to ask before more workers are started, answered from a fleet's configuration and history.
 
-Ten are about profiles, nine about the queue. What the product guarantees is a yes; what a configuration or last week's
-runs say against it is a "yes, but", with what to do; a no means that more workers would do harm.
+Ten are about profiles, nine about the queue. The answer is "yes" for what the product guarantees; "yes, but", with what
+to do, if the configuration or last week's runs speak against it; "no" if more workers would do harm.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ MANY_LOST: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleFacts:
-    """A fleet as it is: what is declared, live leases, and jobs, runs and events of the last days (HISTORY)."""
+    """A fleet as it is: what is declared, its live leases, and the jobs, runs and events of the last days (HISTORY)."""
 
     now: datetime
     policy: Policy
@@ -177,7 +177,7 @@ def lost_resolved(facts: ScaleFacts) -> Verdict:
     data = {"release_policies": dict(policies), "late_seconds": facts.sweep.late.total_seconds()}
     if facts.sweep.nobody:
         return _no(
-            f"nobody sweeps: what is lost waits since {span(facts.sweep.late)}",
+            f"no sweeper runs: the oldest work for one has waited for {span(facts.sweep.late)}",
             Advice.RUN_SWEEPER,
             Step.START_SWEEPER,
             **data,
@@ -339,7 +339,7 @@ def long_runs(facts: ScaleFacts) -> Verdict:
     if len(facts.runs) >= FEW_RUNS and len(lost) > MANY_LOST * len(facts.runs):
         return _no(found, todo, Step.LIST_FAILED_RUNS, **data)
     but = But(found, todo, Step.LIST_FAILED_RUNS) if lost else None
-    return _yes("renewal goes on beside the task, however long it takes", but, **data)
+    return _yes("renewal does not depend on the task, however long it takes", but, **data)
 
 
 def late_writes(facts: ScaleFacts) -> Verdict:
@@ -427,7 +427,7 @@ def run_record(facts: ScaleFacts) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question, and who answers it."""
+    """One question, and the function that answers it."""
 
     check: Check
     judge: Callable[[ScaleFacts], Verdict]

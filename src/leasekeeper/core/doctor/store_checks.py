@@ -44,7 +44,8 @@ SWEEP_FAILS: Final = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepFacts:
-    """What waits for a sweeper, each since when it should have been dealt with. `swept_at`: its last visible act."""
+    """What waits for a sweeper: since when the oldest of each kind is overdue. `swept_at`: a
+    sweeper's last visible act."""
 
     now: datetime
     sweep_every: timedelta
@@ -55,13 +56,13 @@ class SweepFacts:
 
     @property
     def late(self) -> timedelta:
-        """How long the oldest of it waits."""
+        """How long the oldest overdue item has waited."""
         since = [at for at in (self.expired_since, self.unresolved_since, self.due_since) if at is not None]
         return max(self.now - min(since), timedelta(0)) if since else timedelta(0)
 
     @property
     def nobody(self) -> bool:
-        """Whether nobody seems to sweep."""
+        """Whether no sweeper seems to run."""
         return self.late > max(SWEEP_WARNS, 3 * self.sweep_every)
 
 
@@ -91,7 +92,7 @@ def judge_sweeper(facts: SweepFacts) -> Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
-    """Workers that have not said goodbye, jobs that wait for one, and this program's own version."""
+    """Workers that did not report that they stop, the number of jobs that wait for one, and this program's version."""
 
     now: datetime
     worker_ttl: timedelta
@@ -151,7 +152,8 @@ WEBHOOKS_LATE: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookFacts:
-    """Whether this machine could send (`problem`: why its settings are wrong), and what is owed."""
+    """Whether this machine can send webhooks (`problem`: what is wrong with its settings), and what
+    waits to be sent."""
 
     now: datetime
     secret: bool
