@@ -1,10 +1,10 @@
-"""Why a request that was sound met a conflict: the values of `Conflict.cause`, for programs. Knows no exception."""
+"""Why a valid request met a conflict: the values of `Conflict.cause`, for programs. Knows no exception."""
 
 from enum import StrEnum
 
 
 class ConflictReason(StrEnum):
-    """What was in the way of a request that was sound."""
+    """What was in the way of a valid request."""
 
     SECTION_OPEN = "section_open"
     SECTION_NOT_OPEN = "section_not_open"

@@ -1,6 +1,7 @@
-"""The second of two seams of the system: what opens a profile's browser, and what each driver must promise.
+"""The driver protocol: what opens a profile's browser, and what each driver must promise.
 
-The first is `Store`, in `ports.py`. Values that are passed here are frozen; their types are in `core.browsers`.
+It is one of the two main interfaces of the system; the other is `Store`, in `ports.py`. Values that are passed here are
+frozen; their types are in `core.browsers`.
 """
 
 from dataclasses import dataclass, field
@@ -184,7 +185,7 @@ class RunningBrowser(Protocol):
 
     @property
     def relayed_bytes(self) -> int:
-        """About how much it has sent to whoever launched it: with that their memory grows."""
+        """About how many bytes it has sent to the program that launched it: that program's memory grows with them."""
         ...
 
     @property

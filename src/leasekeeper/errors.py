@@ -107,7 +107,7 @@ class LeasekeeperError(Exception):
 
     @classmethod
     def restored(cls, message: str, problems: Sequence[Problem], data: dict[str, object]) -> Self:
-        """The error as it was raised elsewhere."""
+        """The error, rebuilt from its parts as it was raised in another process."""
         error = cls.__new__(cls)
         LeasekeeperError.__init__(error, message, problems, **data)
         return error

@@ -1,6 +1,6 @@
 """What can be listed, by which filters, in which order: part of what the port promises, as data.
 
-Stores check against it, the command line makes options of it, the reference and later HTTP are written from it.
+Stores check against it; options of the command line and the reference are made from it.
 """
 
 from collections.abc import Mapping
@@ -55,7 +55,8 @@ class Filter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """How one kind of record is listed. `key` names one record; None: it is never asked for by itself."""
+    """How one kind of record is listed. `key` is the field that names one record; None: single
+    records cannot be read."""
 
     what: str
     key: str | None
@@ -70,7 +71,8 @@ class Listing:
         return next(each for each in self.filters if each.name == name)
 
     def check(self, where: Mapping[str, str], limit: int) -> None:
-        """Raise InputError for every filter that the kind does not have, with those that it has."""
+        """Raise InputError that names every filter that the kind does not have or whose value is
+        not valid, and a wrong limit."""
         problems = [
             Problem(name, f"a list of {self.what}s has no such filter; it has: {', '.join(self.names)}")
             for name in where
@@ -90,7 +92,7 @@ class Listing:
 
 
 def is_yes(text: str) -> bool:
-    """What the text of a bool filter asks for: whatever is not said to be off is on."""
+    """The value of a bool filter: false for an empty text, `0` and `false`, true for every other text."""
     return text not in ("", "0", "false")
 
 
@@ -127,7 +129,7 @@ _RUNS: Final = (
     _TASK,
 )
 
-# Kinds that are known by an id can be found by its beginning too: a walk along the index of their ids.
+# Kinds with an id can also be found by its beginning: a range scan of the index of their ids.
 LISTS: Final[Mapping[type, Listing]] = {
     Account: Listing(
         what="account",

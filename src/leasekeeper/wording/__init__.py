@@ -1,6 +1,5 @@
-"""Codes and data of core → sentences for people. The one place that words them: the command line, programs, pages and
-messages of errors all take them from here. Knows no command: how to do something differs from place to place.
-"""
+"""Codes and data of core → sentences for people. The only place that words them: the command line, programs, pages and
+messages of errors all take them from here. Names no command: how to do something depends on where it is read."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -56,7 +55,7 @@ def note_text(note: Note, now: datetime) -> str:
 
 
 def block_text(block: Block, job: Job) -> str:
-    """What exactly blocks a job; empty if its reason says all there is to say."""
+    """What exactly blocks a job; empty if the reason alone says it."""
     match block.field:
         case Expected.PROXY_ID:
             return f"the job wants proxy {block.wanted}, profile {job.profile_id} has {block.actual or 'none'}"
@@ -99,7 +98,7 @@ def ago(then: datetime, now: datetime) -> str:
 
 
 def silent_text(seconds: float) -> str:
-    """Of a worker that should have been heard of: 'silent for 90 s'."""
+    """For how long a worker has been silent: 'silent for 90 s'."""
     return f"silent for {span(timedelta(seconds=seconds))}"
 
 

@@ -25,7 +25,7 @@ def end_text(cause: str) -> str:
 
 
 def gone_text(cause: EndCause | None, otherwise: str | None = None) -> str:
-    """Why a run lost its browser: what the page did if the keeper closed it for that, else `otherwise`."""
+    """Why a run lost its browser: that a message was too large if the keeper closed it for that, else `otherwise`."""
     if cause is EndCause.MESSAGE_TOO_LARGE:
         return END_CAUSES[cause]
     return otherwise or END_CAUSES[EndCause.BROWSER_GONE]

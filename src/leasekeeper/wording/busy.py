@@ -1,4 +1,4 @@
-"""Why a profile cannot be leased now, for whoever asked for it without a job: what it waits for, and until when."""
+"""Why a direct lease of a profile is refused now: what the profile waits for, and until when."""
 
 from datetime import datetime
 
@@ -13,8 +13,8 @@ _HOLDER_ENDS = "it is free when the holder releases it; if the holder is dead, t
 
 
 def busy_text(facts: LaneFacts, gate: Blocked, until: datetime | None, holder: Lease | None = None) -> str:
-    """The message of `ProfileBusy`. `until` is when the lease expires that keeps others out, or when its ending may be
-    resolved; `holder` is that lease, which may be of another profile of the account."""
+    """The message of `ProfileBusy`. `until` is when the lease in the way expires, or when its ending may be resolved;
+    `holder` is that lease, which may be of another profile of the account."""
     lane, live = facts.lane, facts.live
     if gate is Blocked.HOME:
         return f"profile {lane.profile_id} is not given to this machine: {gate}; {at_home(lane.profile_id, lane.home)}"

@@ -1,4 +1,4 @@
-"""Why a job does not go on in the browser that a person has, in a sentence."""
+"""Why a job does not continue in the browser that a person has, in a sentence."""
 
 from typing import assert_never
 
@@ -9,7 +9,7 @@ from leasekeeper.core.profiles import Lane
 
 
 def not_resumed(why: NotResumed, job: Job, lane: Lane, before: Lease) -> str:
-    """`before` is the lease that the person hands back."""
+    """Why the job is not handed back. `before` is the lease that the person hands back."""
     match why:
         case NotResumed.NOT_WAITING:
             return f"job {job.job_id} is {job.state}: it does not wait to be handed back"

@@ -6,7 +6,7 @@ from typing import Final
 from leasekeeper.core.decisions import Action, Target
 from leasekeeper.core.why_answer import Possible, Why
 
-# Of a profile: what it is then, and what becomes of the jobs that wait for it.
+# For each action on a profile: its state afterwards, and what becomes of the jobs that wait for it.
 _PROFILE: Final[Mapping[Action, tuple[str, str]]] = {
     Action.RESTORE: ("back to its last good snapshot, and into rotation", "may start"),
     Action.CLEAR: ("back into rotation", "may start"),

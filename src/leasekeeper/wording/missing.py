@@ -1,6 +1,6 @@
 """The error for a program that asks for a profile that its store does not have: which store that is, and what to check.
 
-A script that is started elsewhere, by cron for one, finds another store than its author does: an empty one.
+A script that runs elsewhere, for example from cron, may use another store than its author expects: an empty one.
 """
 
 
