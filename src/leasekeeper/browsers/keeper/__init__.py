@@ -1,4 +1,5 @@
-"""The keeper: the process that owns a browser on behalf of a lease. Standard library only, quick to start.
+"""The keeper: the process between Playwright and one browser, which ends the browser when its lease is lost.
 
-Nothing here may import the rest of Leasekeeper, nor `typing`, `asyncio` or `logging`: every import delays a launch.
+Standard library only. Nothing here may import the rest of Leasekeeper, nor `typing`, `asyncio` or `logging`: every
+import delays a launch.
 """

@@ -1,6 +1,6 @@
-"""A browser that somebody else's program started: asked for over HTTP, reached over a WebSocket, stopped the same way.
+"""A browser that a launcher started: started and stopped over the launcher's HTTP API, reached over a WebSocket.
 
-Its process is not ours, so neither signals nor a directory say how it ended: the launcher does, and its endpoint.
+Its process is not ours, so the launcher's status and the closed endpoint prove its end, not signals or a directory.
 Everything else of the keeper (deadline, relay, evidence, report) is the same as for a child process.
 """
 
@@ -24,7 +24,7 @@ PROBE_SECONDS = 2.0
 
 
 def start_attached(orders: Orders, control: Control | None = None) -> "AttachedBrowser":
-    """Start the profile in its launcher and connect to it. Raises Refused; then it was stopped again, or never ran."""
+    """Start the profile in its launcher and connect to it. Raises Refused, with a proof if it may still run."""
     lock, _ = take_directory(orders.user_data_dir, orders.token, orders.lease_id, orders.run_id)
     try:
         launcher = LauncherEnd(orders.launcher, LeaseTime(orders, control))
@@ -45,7 +45,7 @@ def _reach(orders: Orders, endpoint: str, seconds: float, *, again: bool = False
 
 
 def devtools_url(endpoint: str, until: float) -> str:
-    """The WebSocket of an endpoint: itself, or what it names at `/json/version` where it is an http address."""
+    """The WebSocket address of an endpoint. An http endpoint names it at `/json/version`. Raises NotReached."""
     parts = urlsplit(endpoint)
     if parts.scheme in ("ws", "wss"):
         return endpoint
@@ -103,12 +103,12 @@ class AttachedBrowser(ReachedBrowser):
         self._launcher.stop(STOP_SECONDS)
 
     def kill(self) -> None:
-        """The connection is cut: nothing reaches the browser through this keeper any more."""
+        """Close the connection, so that nothing more reaches the browser, and ask the launcher to stop it."""
         self._connection.close()
         self._launcher.stop(STOP_SECONDS)
 
-    def all_gone(self, until: float) -> bool:  # noqa: ARG002 - this launcher takes longer than processes of our own
-        """Stop it in the launcher too, then ask until it is idle and nobody listens at its endpoint."""
+    def all_gone(self, until: float) -> bool:  # noqa: ARG002 - launchers take longer than processes of our own
+        """Stop it in the launcher, then wait until the profile is idle and nothing listens at its endpoint."""
         self._connection.close()
         end = time.monotonic() + self._launcher.idle_seconds
         self._launcher.stop(STOP_SECONDS)
@@ -119,7 +119,7 @@ class AttachedBrowser(ReachedBrowser):
         return idle and self._endpoint_gone
 
     def prove(self, stopped_by: str, all_gone: bool) -> dict[str, object]:
-        """Closed over DevTools, stopped and idle as the launcher says, and its endpoint gone."""
+        """Closed over DevTools; the launcher confirms the stop and says idle; nothing listens at the endpoint."""
         launcher = self._launcher
         graceful = stopped_by == "Browser.close"
         clauses = {"graceful": graceful, "processes_gone": all_gone, "launcher_stopped": launcher.stopped}
@@ -139,8 +139,8 @@ class AttachedBrowser(ReachedBrowser):
     def failed_start(self) -> tuple[str, str]:
         return BROWSER_LAUNCH_FAILED, "the launcher's browser closed the connection before its first message"
 
-    def clean_up(self, proof: dict[str, object], *, spoke: bool) -> bool:  # noqa: ARG002 - nothing of it is here
-        """Nothing: what the launcher keeps is its own. Whether it changed anything cannot be known."""
+    def clean_up(self, proof: dict[str, object], *, spoke: bool) -> bool:  # noqa: ARG002 - its files are the launcher's
+        """Nothing: the files are the launcher's. Returns False, as nobody knows whether the browser changed them."""
         return False
 
     def release(self) -> None:

@@ -1,7 +1,7 @@
-"""Which snapshot a profile's directory has: a file beside the fence file and the seal, written under the same lock.
+"""The record of which snapshot a profile's directory holds: a file beside the fence file, written under the same lock.
 
-It is valid only while the fence file has the token that it was written under: a browser that was opened since has
-changed the directory. The hashes save reading files again that have the same size and time.
+It is valid only while the fence file has the token in the record: a browser that was opened later has changed the
+directory. With its hashes, files of the same size and time need not be read again.
 """
 
 # pathlib would take ten times as long.
@@ -19,7 +19,7 @@ Hashes = dict[str, tuple[int, int, str]]
 
 
 class Basis:
-    """The token of the snapshot that a directory has, the fencing token that it had then, and its files' hashes."""
+    """A record: the token of the snapshot, the directory's fencing token at that time, and the hashes of its files."""
 
     def __init__(self, snapshot: int, token: int, digest: str, hashes: Hashes) -> None:
         self.snapshot = snapshot
@@ -29,7 +29,7 @@ class Basis:
 
 
 def read_basis(user_data_dir: str) -> Basis | None:
-    """What is recorded; None if there is nothing that this program understands."""
+    """The record; None if there is none that this program understands."""
     try:
         with open(f"{user_data_dir}/{OWN_FOLDER}/{_NAME}", "rb") as file:
             found = json.loads(file.read())
@@ -42,7 +42,7 @@ def read_basis(user_data_dir: str) -> Basis | None:
 
 
 def write_basis(user_data_dir: str, basis: Basis) -> None:
-    """Record it durably. Raises OSError."""
+    """Write the record, atomically and durably. Raises OSError."""
     os.makedirs(f"{user_data_dir}/{OWN_FOLDER}", mode=0o700, exist_ok=True)
     content = {
         "version": VERSION,
@@ -55,7 +55,7 @@ def write_basis(user_data_dir: str, basis: Basis) -> None:
 
 
 def held_snapshot(user_data_dir: str) -> int | None:
-    """The token of the snapshot that the directory holds now; None: of none, or it was opened since."""
+    """The token of the snapshot that the directory holds; None if it holds none, or was opened since."""
     basis = read_basis(user_data_dir)
     try:
         fence = read_fence(user_data_dir)
@@ -65,7 +65,8 @@ def held_snapshot(user_data_dir: str) -> int | None:
 
 
 def keep_basis(user_data_dir: str, token: int, before: int | None) -> None:
-    """The directory was taken for this token, but no browser wrote to it: what was true under `before` still is."""
+    """Keep the record valid under this token, if it was valid under the token `before`. For a directory that was taken
+    for the token, but that no browser has changed."""
     basis = read_basis(user_data_dir)
     if basis is not None and basis.token == before:
         write_basis(user_data_dir, Basis(basis.snapshot, token, basis.digest, basis.hashes))

@@ -1,6 +1,6 @@
-"""The keeper's own DevTools commands, once nobody else may send any: final URL, screenshot, close.
+"""The keeper's own DevTools commands at the end, when no client may send any: final URL, screenshot, close.
 
-Every wait has an end: a page that hangs or shows a dialog costs its screenshot at most, never the ending.
+Every wait has a deadline: if a page hangs or shows a dialog, only its screenshot may be missing.
 """
 
 import base64
@@ -19,9 +19,10 @@ _FRAME = b'{"method":"Page.screencastFrame"'
 
 
 class Cdp:
-    """Sends commands to the browser directly. Answers to other people's questions are passed over.
+    """Sends commands to the browser directly. Ignores answers to other clients' commands.
 
-    `broken_off`: the worker's last command was cut off. `inside`: the browser's last message was not read to its end.
+    `broken_off`: the last command to the browser was only partly written. `inside`: the browser's last message was only
+    partly read.
     """
 
     def __init__(self, browser: ReachedBrowser, *, broken_off: bool, inside: bool) -> None:
@@ -34,7 +35,7 @@ class Cdp:
         self._unsent = browser.break_off() if broken_off else b""
 
     def send(self, method: str, params: dict[str, object] | None = None, session: str = "") -> int:
-        """Send it as soon as the browser reads; returns the number that its answer will carry."""
+        """Queue a command; `step` writes it. Returns its id, which the answer will have."""
         self._next_id += 1
         message: dict[str, object] = {"id": self._next_id, "method": method, "params": params or {}}
         if session:
@@ -45,7 +46,7 @@ class Cdp:
     def ask(
         self, method: str, params: dict[str, object] | None = None, session: str = "", until: float = 0.0
     ) -> dict[str, object] | None:
-        """The answer, or None if there was none in time or it was an error."""
+        """Send a command and wait. Returns its result; None for an error, or no answer by `until`."""
         number = self.send(method, params, session)
         return self.answer(number, until)
 
@@ -59,7 +60,7 @@ class Cdp:
         return None
 
     def step(self, until: float) -> list[bytes]:
-        """Write what waits, read what came, give up at `until`; also returns when the browser's process ends."""
+        """Wait for the browser, but not after `until` or its end; write queued commands. Returns the messages read."""
         to, out, watch = self._browser.to.descriptor, self._browser.out.descriptor, self._browser.watch
         wanted = {watch: select.POLLIN}
         if not self.ended:
@@ -103,7 +104,8 @@ class Cdp:
 
 
 def capture(cdp: Cdp, last_used: str | None, until: float) -> tuple[str | None, bytes | None]:
-    """The address of the page last used (or of the first there is) and its picture, as far as time allows."""
+    """The address and a screenshot of the page last used, else of the first page. None for what was not possible in
+    time."""
     page = _page(cdp.ask("Target.getTargets", until=until), last_used)
     if page is None:
         return None, None
@@ -121,7 +123,7 @@ def _page(answer: dict[str, object] | None, last_used: str | None) -> dict[str, 
 
 
 def _picture(cdp: Cdp, session: str, until: float) -> bytes | None:
-    """A screenshot needs the page's help; a frame of a screencast does not, so it serves when the page hangs."""
+    """Take a screenshot. If that fails, take a frame of a screencast, which also works while the page hangs."""
     now = boot_time()
     patience = now + (until - now) * 0.6
     data: object = None

@@ -1,5 +1,5 @@
-"""Why a browser's use ended, as a report says it. It imports nothing of Leasekeeper, so `core.browsers.EndCause` is
-repeated here: the causes that a keeper sees itself."""
+"""The causes of an end that a keeper may report. The keeper imports nothing else of Leasekeeper, so these values of
+`core.browsers.EndCause` are repeated here."""
 
 CLOSED = "closed"
 REVOKED = "revoked"

@@ -1,6 +1,6 @@
-"""A browser that is reached as a child process: its directory taken, started with a pipe, watched, killed, proven.
+"""A local browser, a child process of the keeper: takes its directory, starts it with a pipe, stops it, proves its end.
 
-Started in a session of its own; knows no deadline and no report.
+The browser runs in a process session of its own. Knows no deadline and no report.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGPIPE", "SIGCHLD")
 
 
 def start_child(orders: Orders, arguments: list[str]) -> "ChildBrowser":
-    """Take the directory and start the browser in it. Raises Refused; then nothing is left of it."""
+    """Take the directory and start the browser in it. Raises Refused; then no process and no lock is left."""
     check_arguments(arguments, orders.user_data_dir)
     lock, before = take_directory(orders.user_data_dir, orders.token, orders.lease_id, orders.run_id)
     try:
@@ -37,7 +37,7 @@ def start_child(orders: Orders, arguments: list[str]) -> "ChildBrowser":
         forbid_debugging(orders.user_data_dir)
         pid, to, out, watch = _launch(orders.browser, merge_features(arguments), lock)
     except Refused:
-        from leasekeeper.browsers.keeper.seal import keep_seal  # not on the way of a launch that works
+        from leasekeeper.browsers.keeper.seal import keep_seal  # a launch that works does not need it
 
         keep_seal(orders.user_data_dir, orders.token, before)
         os.close(lock)
@@ -46,7 +46,7 @@ def start_child(orders: Orders, arguments: list[str]) -> "ChildBrowser":
 
 
 def check_arguments(arguments: list[str], user_data_dir: str) -> None:
-    """Refuse a command line for another directory, or one that would open a way around the keeper."""
+    """Raise Refused for a command line with another directory, or with a debugging port, which bypasses the keeper."""
     directories = [_value_of(argument) for argument in arguments if argument.startswith(DIRECTORY_FLAG)]
     if len(directories) != 1 or os.path.realpath(directories[0]) != os.path.realpath(user_data_dir):
         raise Refused(BAD_ORDERS, f"the browser was to be started on {directories}, the orders say {user_data_dir}")
@@ -57,7 +57,7 @@ def check_arguments(arguments: list[str], user_data_dir: str) -> None:
 
 
 class ChildBrowser(ReachedBrowser):
-    """The process, its family and its directory. `before` is the token that the directory had before this one."""
+    """The browser's processes and its directory. `before` is the directory's token before this lease."""
 
     def __init__(
         self, pid: int, to: int, out: int, watch: int, orders: Orders, folder: str, lock: int, before: int | None
@@ -72,7 +72,7 @@ class ChildBrowser(ReachedBrowser):
         self._stored = True
 
     def break_off(self) -> bytes:
-        """Half a command becomes a line that means nothing."""
+        """Return bytes that make the unfinished command invalid, so that the browser ignores it."""
         return b"!\0"
 
     def take_lease(self, token: int, lease_id: str, run_id: str) -> None:
@@ -80,7 +80,7 @@ class ChildBrowser(ReachedBrowser):
         self._token = token
 
     def gone(self) -> bool:
-        """Whether the main process has ended; its status is kept when first seen."""
+        """Whether the main process has ended. The first call after its end records its exit code or signal."""
         if not self._reaped:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -90,17 +90,17 @@ class ChildBrowser(ReachedBrowser):
         return self._reaped
 
     def before_close(self, cdp: "Cdp", until: float, *, visited: bool) -> None:
-        from leasekeeper.browsers.keeper.storage_flush import FLUSH_SECONDS, flush_storage  # not on the way of a launch
+        from leasekeeper.browsers.keeper.storage_flush import FLUSH_SECONDS, flush_storage  # a launch does not need it
 
         self._stored = flush_storage(cdp, min(until, boot_time() + FLUSH_SECONDS), visited=visited)
 
     def interrupt(self) -> None:
-        """SIGINT is the one signal on which Chromium saves what it knows."""
+        """Send SIGINT, the only signal on which Chromium saves its session."""
         if not self.gone():
             os.kill(self.pid, signals.SIGINT)
 
     def kill(self) -> None:
-        """SIGKILL to everything that belongs to it, main process first so that it starts no more."""
+        """Send SIGKILL to all its processes, the main process first so that it starts no others."""
         if not self.gone():
             _kill(self.pid)
         for pid in self._family():
@@ -133,7 +133,7 @@ class ChildBrowser(ReachedBrowser):
         return BROWSER_LAUNCH_FAILED, f"the browser ended at once ({ended})"
 
     def clean_up(self, proof: dict[str, object], *, spoke: bool) -> bool:
-        """Clear leftovers, and seal the directory: as it is after a proven close, as it was if nobody touched it."""
+        """Remove Chromium's locks. Seal the directory after a proven close, or keep its seal if nothing was changed."""
         from leasekeeper.browsers.keeper.proof import is_untouched
         from leasekeeper.browsers.keeper.seal import keep_seal, seal_directory
 
@@ -149,25 +149,27 @@ class ChildBrowser(ReachedBrowser):
         os.close(self._lock)
 
     def _family(self) -> list[int]:
-        """What is still alive of it, children included."""
+        """Its processes that are still alive, child processes included."""
         return family_of(self.pid, self._user_data_dir)
 
 
 def _launch(program: str, arguments: list[str], lock: int) -> tuple[int, int, int, int]:
-    """Start the browser with a pipe of its own and the directory's lock. Returns its process id, where it reads and
-    writes, and a descriptor that becomes readable when it ends. Raises Refused; then there is no process of it."""
+    """Start the browser with a pipe and the directory's lock. Raises Refused; then no process of it is left.
+
+    Returns its process id, the descriptors to write to and read from, and its pidfd, which becomes readable at its end.
+    """
     try:
         their_in, to = os.pipe2(os.O_CLOEXEC)
         out, their_out = os.pipe2(os.O_CLOEXEC)
         failure, failed = os.pipe2(os.O_CLOEXEC)
         for end in (to, out):
             os.set_blocking(end, False)
-            _widen(end)
+            _enlarge_pipe(end)
         pid = os.fork()
     except OSError as error:
         raise Refused(BROWSER_LAUNCH_FAILED, f"cannot start {program}: {error}") from None
     if pid == 0:
-        _become(program, arguments, their_in, their_out, lock, failed)
+        _exec_browser(program, arguments, their_in, their_out, lock, failed)
     for end in (their_in, their_out, failed):
         os.close(end)
     problem = os.read(failure, 4096)  # returns when the child has become the browser, or could not
@@ -183,8 +185,8 @@ def _launch(program: str, arguments: list[str], lock: int) -> tuple[int, int, in
         raise Refused(BROWSER_LAUNCH_FAILED, f"cannot watch {program}, pidfd_open failed: {error}") from None
 
 
-def _become(program: str, arguments: list[str], read: int, write: int, lock: int, failed: int) -> None:
-    """In the child, between fork and exec. Never returns."""
+def _exec_browser(program: str, arguments: list[str], read: int, write: int, lock: int, failed: int) -> None:
+    """Runs in the child process, after fork: set up the descriptors and exec the browser. Never returns."""
     try:
         os.setsid()
         for name in _SIGNALS:
@@ -195,24 +197,24 @@ def _become(program: str, arguments: list[str], read: int, write: int, lock: int
         os.dup2(read, 3)
         os.dup2(write, 4)
         os.execv(program, [program, *arguments])  # noqa: S606 - the browser of the orders, no shell wanted
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
+    except BaseException as error:  # noqa: BLE001 - the parent process gets any error
         os.write(failed, str(error).encode()[:4096])
     finally:
         os._exit(127)
 
 
-def _widen(pipe: int) -> None:
+def _enlarge_pipe(pipe: int) -> None:
     try:
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     except OSError:
-        return  # more than this user may have: the usual size does as well
+        return  # above this user's limit: the default size works too
 
 
 def _kill(pid: int) -> None:
     try:
         os.kill(pid, signals.SIGKILL)
     except (ProcessLookupError, PermissionError):
-        return  # gone, which is what was wanted; or not ours, and then not the browser's
+        return  # it has ended; or it is another user's, and so not the browser's
 
 
 def _profile_folder(arguments: list[str]) -> str:

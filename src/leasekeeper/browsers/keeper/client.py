@@ -1,7 +1,7 @@
-"""One further DevTools client of the browser: its socket, what it may say, and what waits to be read by it.
+"""One further DevTools client of the browser: its socket, the commands it may send, and its unread messages.
 
-It connects through the worker, never directly: the keeper dials the worker's socket, so it listens nowhere. A client
-that sends no DevTools message, or does not read, is cut; nobody else is.
+It connects through the worker: the keeper connects to the worker's socket, and listens nowhere itself. A client that
+sends something else than DevTools commands, or does not read, is disconnected; no other client is affected.
 """
 
 import json
@@ -15,7 +15,7 @@ MAX_COMMAND_BYTES = 32 * 1024 * 1024
 MAX_UNREAD_BYTES = 16 * 1024 * 1024
 MAX_WAITING_COMMANDS = 64
 MAX_UNANSWERED = 10_000
-MAX_DEPTH = 200  # the browser reads 300 levels, and answers deeper ones to nobody
+MAX_DEPTH = 200  # Chromium reads 300 levels, and does not answer deeper commands
 _PIECE = 256 * 1024
 _MAX_ID = 2**53
 
@@ -41,11 +41,11 @@ _GOES_TO_URL = frozenset({"Page.navigate", "Target.createTarget"})
 
 
 class BadMessage(Exception):
-    """What a client sent is no DevTools command; the text says why. It is cut."""
+    """A client sent something that is not a DevTools command; the text says why. The client is disconnected."""
 
 
 class Command:
-    """What a client asked. `session` is empty for the browser itself."""
+    """A command of a client. `session` is empty for the browser itself."""
 
     def __init__(self, number: int, method: str, params: object, session: str) -> None:
         self.number = number
@@ -55,7 +55,7 @@ class Command:
 
     @property
     def refused(self) -> str:
-        """Why a client may not ask this; empty if it may."""
+        """Why a client may not send this command; empty if it may."""
         if self.method in REFUSED:
             return REFUSED[self.method]
         if self.method in _GOES_TO_URL and isinstance(self.params, dict) and not may_open(self.params.get("url")):
@@ -64,7 +64,7 @@ class Command:
         return REFUSED_DOMAINS.get(domain, "")
 
     def as_bytes(self, number: int, session: str) -> bytes:
-        """The command for the browser under another number. Written anew: nothing of the client's text is left."""
+        """The command for the browser, with another id and session. Encoded anew, not copied from the client's text."""
         message: dict[str, object] = {"id": number, "method": self.method}
         if self.params is not None:
             message["params"] = self.params
@@ -91,12 +91,12 @@ class Client:
 
     @property
     def wants(self) -> tuple[bool, bool]:
-        """Whether to wait for it to write, and to read."""
+        """Whether to wait until its socket is readable, and until it is writable."""
         busy = len(self.commands) >= MAX_WAITING_COMMANDS or self.unanswered >= MAX_UNANSWERED
         return not busy, bool(self._outbox)
 
     def read(self) -> None:
-        """Take what it sent. Raises BadMessage, or EOFError once it has left."""
+        """Read commands from the socket. Raises BadMessage, or EOFError once the client has closed the connection."""
         try:
             piece = self._socket.recv(_PIECE)
         except BlockingIOError:
@@ -116,7 +116,7 @@ class Client:
             raise BadMessage(f"a command is longer than {MAX_COMMAND_BYTES:,} bytes")
 
     def put(self, *parts: bytes) -> bool:
-        """Queue one message for it. False if it has stopped reading: then it must be cut."""
+        """Queue one message. Returns False if the client has stopped reading: then it must be disconnected."""
         size = sum(len(part) for part in parts) + 1
         if self._outbox and self._outbox_bytes + size > MAX_UNREAD_BYTES:
             return False
@@ -125,7 +125,7 @@ class Client:
         return True
 
     def write(self) -> None:
-        """Write what waits, as much as it takes. Raises EOFError if it has left."""
+        """Write queued messages, without waiting. Raises EOFError if the client has closed the connection."""
         while self._outbox:
             first = memoryview(self._outbox[0])[self._written :]
             try:
@@ -141,7 +141,7 @@ class Client:
                 self._written = 0
 
     def close(self) -> None:
-        """Cut it. What waits for it is forgotten."""
+        """Disconnect it. Its queued messages and commands are dropped."""
         self.gone = True
         self.commands.clear()
         self._outbox.clear()
@@ -169,7 +169,7 @@ def _peer(connection: "sockets.socket") -> tuple[int, int]:
 
 
 def parse_command(raw: bytes) -> Command:
-    """A DevTools command of a client. Raises BadMessage that says what is wrong with it."""
+    """Parse a client's DevTools command. Raises BadMessage that says what is wrong with it."""
     try:
         found = json.loads(raw.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -194,7 +194,7 @@ def _no_constant(name: str) -> float:
 
 
 def _depth(value: object) -> int:
-    """How deep it is nested; stops counting above the limit."""
+    """The nesting depth of a value; stops counting above the limit."""
     level: list[object] = [value]
     depth = 0
     while level and depth <= MAX_DEPTH:

@@ -1,5 +1,5 @@
-"""The one clock of deadlines, for workers and keepers: it counts suspend, so that a laptop that slept through its lease
-finds it over. Both processes compare the same numbers.
+"""The clock for deadlines. It counts suspend, so a lease also expires while a laptop sleeps. Worker and keeper both use
+it, so they can compare each other's times.
 """
 
 import time

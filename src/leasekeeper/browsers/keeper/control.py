@@ -1,4 +1,4 @@
-"""The keeper's end of the socket to its worker: JSON lines over a unix socket. Never waits for the worker."""
+"""The keeper's connection to its worker: JSON lines over a unix socket. Sending and reading never block."""
 
 import os
 import select
@@ -13,7 +13,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class Control:
-    """Connected to the worker that gave the orders. When it ends, the worker has ended.
+    """The connection to the worker that wrote the orders. If it closes, the worker has ended. `worker` is a pidfd.
 
     Raises Refused: LEASE_LOST if the worker is gone, BROWSER_LAUNCH_FAILED if the system refused to connect.
     """
@@ -35,14 +35,14 @@ class Control:
         self.send({"hello": orders.secret, "pid": os.getpid()})
 
     def send(self, message: dict[str, str | int | float]) -> None:
-        """Send to the worker. One that is gone or does not read misses it: the report on disk is what counts."""
+        """Send a message. It is lost if the worker has ended or does not read: only the report on disk is reliable."""
         try:
             self._socket.send(to_json(message) + b"\n", sockets.MSG_NOSIGNAL)
         except OSError:
             return
 
     def read(self) -> list[dict[str, object]] | None:
-        """All messages of the worker since the last call; None once it is gone, or sends what is no message."""
+        """The worker's messages since the last call; None once the connection is closed or a message is invalid."""
         messages: list[dict[str, object]] = []
         while True:
             try:
@@ -86,7 +86,7 @@ def _gone(pid: int, error: OSError) -> Refused:
 
 
 def wait_readable(*descriptors: int, seconds: float) -> bool:
-    """Whether one of them became readable, or was closed, within the time."""
+    """Wait until one of the descriptors is readable or closed; False after the timeout."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

@@ -1,6 +1,6 @@
-"""A profile directory taken for one browser: locked, its token recorded, nobody else in it, what was left cleared.
+"""Takes a profile directory for one browser: locks it, records its token, checks for other users, removes leftovers.
 
-Knows Chromium's own locks and leftovers. The fence file and the lock itself are `fence_file`'s.
+Knows Chromium's own locks and leftovers. `fence_file` has the fence file and our lock.
 """
 
 # pathlib would add 5 ms to every launch.
@@ -19,16 +19,16 @@ from leasekeeper.browsers.keeper.reasons import BROWSER_LAUNCH_FAILED, PROFILE_I
 
 _DEBUGGING = b'"user-enabled":'
 _SINGLETONS = ("SingletonLock", "SingletonCookie", "SingletonSocket")
-# A browser locks its databases for as long as it lives, and the kernel knows of that in every container.
+# A browser locks these databases as long as it lives. The kernel's locks can be seen from every container.
 _DATABASES = ("Local Storage/leveldb", "Session Storage", "Site Characteristics Database", "shared_proto_db")
-# Older versions put a dot in front.
+# Older versions begin the name with a dot.
 _SOCKET_FOLDERS = ("org.chromium.", ".org.chromium.", "com.google.Chrome.", ".com.google.Chrome.")
 
 
 def take_directory(user_data_dir: str, token: int, lease_id: str, run_id: str) -> tuple[int, int | None]:
     """Take the directory for this token. Returns the lock's descriptor, and the token that was recorded before.
 
-    Raises Refused if somebody else is in it, or if a higher token has been.
+    Raises Refused if somebody else uses it, or if a higher token was recorded.
     """
     lock = lock_directory(user_data_dir)
     try:
@@ -38,7 +38,7 @@ def take_directory(user_data_dir: str, token: int, lease_id: str, run_id: str) -
             raise Refused(PROFILE_IN_USE_ELSEWHERE, user)
         clear_singletons(user_data_dir)
     except BaseException:
-        os.close(lock)  # not every process that is refused ends with it
+        os.close(lock)  # some processes continue after a refusal
         raise
     return lock, before
 
@@ -46,28 +46,28 @@ def take_directory(user_data_dir: str, token: int, lease_id: str, run_id: str) -
 def forget_tabs(user_data_dir: str) -> None:
     """Delete the tabs that the last browser had open, so that the next one starts with an empty page.
 
-    Session cookies are not there: they stay. Only under the lock, just before a launch.
+    Session cookies are stored elsewhere and stay. Only under the lock, just before a launch.
     """
     folder = f"{user_data_dir}/Default/Sessions"
     if os.path.realpath(folder) != os.path.realpath(user_data_dir) + "/Default/Sessions":
-        return  # a link that leads elsewhere: those are not tabs
+        return  # a link to another place: do not delete files there
     try:
         for name in os.listdir(folder):
             os.unlink(f"{folder}/{name}")
     except OSError:
-        return  # none, or not removable: the browser then shows them again
+        return  # there are none, or they cannot be deleted: then the browser opens them again
 
 
 def forbid_debugging(user_data_dir: str) -> None:
-    """Take back "Allow remote debugging" of chrome://inspect, which the profile remembers: its port would be a way
-    around the lease. Only under the lock, just before a launch. Raises Refused if that cannot be done."""
+    """Turn off "Allow remote debugging" of chrome://inspect, which the profile remembers: its port would bypass the
+    lease. Only under the lock, just before a launch. Raises Refused if that cannot be done."""
     path = f"{user_data_dir}/Local State"
     try:
         with open(path, "rb") as file:
             content = file.read()
         if _DEBUGGING not in content:
             return
-        import json  # not on the way of most launches
+        import json  # most launches do not need it
 
         found = json.loads(content)
         found["devtools"]["remote_debugging"].pop("user-enabled", None)
@@ -80,7 +80,7 @@ def forbid_debugging(user_data_dir: str) -> None:
 
 
 def singleton_lock(user_data_dir: str) -> str | None:
-    """What Chromium's own lock says, as `host-pid`; None if there is none."""
+    """The content of Chromium's own lock, `host-pid`; None if there is no lock."""
     try:
         return os.readlink(f"{user_data_dir}/SingletonLock")
     except OSError:
@@ -88,10 +88,10 @@ def singleton_lock(user_data_dir: str) -> str | None:
 
 
 def locked_database(user_data_dir: str) -> str | None:
-    """A database of the directory that a live browser has locked; None if there is none.
+    """The path of a database that a live browser has locked; None if none is locked.
 
-    Such a browser may be in another container, where neither its process nor its host's name shows that it is alive.
-    Only asks: taking such a lock, however briefly, could make a browser that starts now give its database up.
+    This also finds a browser in another container, whose process and hostname cannot be seen from here. It only queries
+    the lock: taking it, even briefly, could make a browser that starts now lose its database.
     """
     try:
         folders = os.listdir(user_data_dir)
@@ -119,7 +119,7 @@ def _is_locked(path: str) -> bool:
 
 
 def clear_singletons(user_data_dir: str) -> None:
-    """Remove what a dead browser, or one of another host, left behind. Only under the lock, with nobody inside."""
+    """Remove the locks that a dead browser, or one of another host, left. Only under our lock, with no user left."""
     if locked_database(user_data_dir) is not None:
         return
     for name in _SINGLETONS:
@@ -134,9 +134,9 @@ def clear_singletons(user_data_dir: str) -> None:
 
 
 def _clear_socket(path: str) -> None:
-    """Chromium keeps its socket in a folder of its own below /tmp; rmdir takes it only if nothing else is in it.
+    """Delete a dead browser's socket and its folder below /tmp. The folder is deleted only if nothing else is in it.
 
-    Whoever can write to the profile decides where the link leads: what is not such a socket, and dead, is left alone.
+    Anybody who can write to the profile can change the link: so only a Chromium socket without a listener is deleted.
     """
     folder, name = os.path.split(path)
     if name != "SingletonSocket" or not os.path.basename(folder).startswith(_SOCKET_FOLDERS):
@@ -148,11 +148,11 @@ def _clear_socket(path: str) -> None:
         os.unlink(f"{folder}/SingletonCookie")
         os.rmdir(folder)
     except OSError:
-        return  # not ours, not there, or not empty: it harms nobody
+        return  # another user's, missing, or not empty: it does no harm
 
 
 def _is_listening(path: str) -> bool:
-    """Whether somebody may be listening on the socket."""
+    """Whether a process may be listening on the socket; False only if the connection is refused."""
     caller = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
     caller.setblocking(False)
     try:
@@ -173,7 +173,7 @@ def other_user_of(user_data_dir: str) -> str | None:
     found = singleton_lock(user_data_dir)
     host, _, number = (found or "").rpartition("-")
     if host == os.uname().nodename and number.isdecimal():
-        # The number may have been given to another program since: only one with files open in here counts.
+        # Another program may have got this process id since: it counts only if it has files open in here.
         pid = int(number)
         if is_alive(pid) and has_files_in(pid, user_data_dir):
             return f"{user_data_dir} is open in process {pid} of this machine: close it first"

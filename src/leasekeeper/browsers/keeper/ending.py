@@ -1,4 +1,4 @@
-"""How a browser's use ends: no more commands, evidence, stop, proof, report. In this order, and always to the end."""
+"""Ends a browser, in this order: no more commands, evidence, stop, proof, report. Every step is always reached."""
 
 import os
 
@@ -18,15 +18,15 @@ CAPTURE_SECONDS = 8.0
 def end(watch: Watch, cause: str) -> int:
     """End the browser and report. Returns the keeper's exit code: the browser's own."""
     watch.cut_clients(watch.revoke_reason or cause)
-    if not watch.close_requested:  # else Playwright knows, and clears up when the pipe ends with this process
+    if not watch.close_requested:  # else Playwright expects the end, and the pipe closes when this process exits
         os.close(FROM_PLAYWRIGHT)
         os.close(TO_PLAYWRIGHT)
     browser, orders, control = watch.browser, watch.orders, watch.control
     cdp = Cdp(browser, broken_off=watch.command_broken_off, inside=watch.pages.from_browser.size > 0)
     url, picture = watch.pages.last_url, None
     now = boot_time()
-    late = browser.outlives_lease and now >= orders.kill_at
-    if not late and cause != causes.BROWSER_GONE and (cause != causes.CLOSED or watch.evidence_wanted):
+    too_late = browser.outlives_lease and now >= orders.kill_at
+    if not too_late and cause != causes.BROWSER_GONE and (cause != causes.CLOSED or watch.evidence_wanted):
         budget = min(CAPTURE_SECONDS, (orders.kill_at - now) * 0.4)
         seen, picture = capture(cdp, watch.pages.last_used, now + budget)
         url = seen or url
@@ -53,13 +53,13 @@ def end(watch: Watch, cause: str) -> int:
     )
     if all_gone:
         remove_status(orders.folder)
-        browser.release()  # whoever hears of the end may open the directory at once
+        browser.release()  # before the message: who receives it may open the directory at once
     control.send({"ended": 1})
     return browser.exit_code if browser.exit_code is not None else 128 + (browser.signal or 0)
 
 
 def _worker_gone_too(control: Control) -> bool:
-    """When both are killed at once Playwright's end may be seen first; the worker is the one that mattered."""
+    """Whether the worker has ended as well. If both are killed at once, Playwright's end may be seen first."""
     wait_readable(control.descriptor, control.worker, seconds=0.02)
     return wait_readable(control.worker, seconds=0) or control.read() is None
 

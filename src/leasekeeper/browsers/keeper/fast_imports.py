@@ -1,7 +1,7 @@
-"""The parts of the standard library that a launch needs, by way of the C modules they are made of.
+"""JSON, signals and sockets from the standard library's C modules, which load faster than `json` and the others.
 
-Before the browser runs, every module that the keeper loads keeps a task waiting: json, signal and socket bring regular
-expressions, enumerations and selectors along, which takes as long as all the rest of the keeper's work.
+Every module that the keeper loads before the browser runs delays the launch. `json`, `signal` and `socket` also load
+`re`, `enum` and `selectors`, which takes as long as all the other work of the keeper.
 """
 
 import _signal as signals  # type: ignore[import-not-found] # the signal module's own
@@ -12,7 +12,7 @@ __all__ = ["from_json", "signals", "sockets", "to_json"]
 
 
 class _Rules:
-    """What the scanner asks its decoder."""
+    """The options that the C scanner reads from its decoder."""
 
     strict = True
     object_hook = None
@@ -22,23 +22,23 @@ class _Rules:
     parse_constant = float
 
 
-_scan = make_scanner(_Rules())  # type: ignore[arg-type] # it asks for no more than this
+_scan = make_scanner(_Rules())  # type: ignore[arg-type] # it reads only these options
 
 
 def from_json(text: bytes) -> dict[str, object]:
-    """The object that the text is. Raises ValueError if it is not one object in JSON and nothing more."""
+    """Parse one JSON object. Raises ValueError for anything else."""
     line = text.decode().strip()
     try:
         found, end = _scan(line, 0)
     except (StopIteration, SystemError):
-        raise ValueError("not JSON") from None  # what is wrong, only the module's other half could say
+        raise ValueError("not JSON") from None  # only the Python half of `json` could say more
     if end != len(line) or not isinstance(found, dict):
         raise ValueError("not one object")
     return found
 
 
 def to_json(fields: dict[str, str | int | float]) -> bytes:
-    """A flat object of texts and numbers."""
+    """Encode a flat object of strings and numbers."""
     parts = [
         f"{encode_basestring_ascii(name)}: {encode_basestring_ascii(value) if isinstance(value, str) else repr(value)}"
         for name, value in fields.items()

@@ -1,7 +1,7 @@
-"""Chromium's feature switches. Of several `--disable-features` it obeys only the last, so they become one.
+"""Merges Chromium's feature switches into one of each kind: of several `--disable-features` it obeys only the last.
 
-A browser without a window loads the popup of its address bar all the same: a renderer that nobody sees, and half of
-the processor time of a launch.
+For headless browsers it also disables the address bar's popup. Nobody sees it, and its renderer takes half of a
+launch's CPU time.
 """
 
 _DISABLED, _ENABLED = "--disable-features=", "--enable-features="
@@ -9,7 +9,7 @@ _UNSEEN = "WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIOmniboxFullPopup"
 
 
 def merge_features(arguments: list[str]) -> list[str]:
-    """The same command line with each kind of feature switch once, first."""
+    """The command line with one `--disable-features` and one `--enable-features` at most, both first."""
     disabled, enabled = _values(arguments, _DISABLED), _values(arguments, _ENABLED)
     if any(argument == "--headless" or argument.startswith("--headless=") for argument in arguments):
         disabled.append(_UNSEEN)

@@ -1,7 +1,8 @@
-"""The fence file of a profile directory: the highest fencing token that it was ever opened under, and for which run.
+"""The fence file and the lock of a profile directory.
 
-It outlives browsers, keepers and workers: a lower token is refused for ever. Beside it lies the lock: a flock whose
-descriptor the browser inherits, so that the directory stays taken while a browser lives even if its keeper was killed.
+The fence file has the highest fencing token that the directory was ever opened under, and its lease and run. It stays
+for ever, so a lower token is always refused. The lock is a flock whose descriptor the browser inherits: the directory
+stays locked while the browser lives, even if its keeper was killed.
 """
 
 # pathlib would add 5 ms to every launch.
@@ -18,11 +19,11 @@ OWN_FOLDER = ".leasekeeper"
 
 
 class FenceUnreadable(Exception):
-    """There is a fence file, but it cannot be read: nobody knows who was in the directory last."""
+    """The fence file exists but cannot be read: nobody knows who used the directory last."""
 
 
 class Fence:
-    """The token that a directory was opened under last, and the lease and run that had it."""
+    """The token that a directory was last opened under, and the lease and run that had the token."""
 
     def __init__(self, token: int, lease_id: object, run_id: object) -> None:
         self.token = token
@@ -30,7 +31,8 @@ class Fence:
         self.run_id = run_id
 
     def refuses(self, token: int, run_id: str) -> bool:
-        """Whether a lease is too late. The same token is for the same run only: another store may have given it."""
+        """Whether a lease with this token must not open the directory: its token is lower, or the same of another run
+        (then another store granted it)."""
         return token < self.token or (token == self.token and run_id != self.run_id)
 
 
@@ -43,7 +45,7 @@ def lock_path(user_data_dir: str) -> str:
 
 
 def read_fence(user_data_dir: str) -> Fence | None:
-    """What the fence file holds; None if there is none. Raises FenceUnreadable."""
+    """The content of the fence file; None if there is no file. Raises FenceUnreadable."""
     try:
         with open(fence_path(user_data_dir), "rb") as file:
             found = from_json(file.read())
@@ -55,9 +57,9 @@ def read_fence(user_data_dir: str) -> Fence | None:
 
 
 def record_token(user_data_dir: str, token: int, lease_id: str, run_id: str) -> int | None:
-    """Make the token the highest, durably. Returns the one before. Only under the lock.
+    """Write the token to the fence file, durably. Returns the token before; None if there was none. Needs the lock.
 
-    Raises Refused for a token that is lower, or the same of another run.
+    Raises Refused for a lower token, and for the same token of another run.
     """
     path = fence_path(user_data_dir)
     try:
@@ -79,13 +81,13 @@ def record_token(user_data_dir: str, token: int, lease_id: str, run_id: str) -> 
 
 
 def write_fence(user_data_dir: str, token: int, lease_id: str, run_id: str) -> None:
-    """Write the fence file, whatever it held. Raises OSError."""
+    """Write the fence file without any check of its content before. Raises OSError."""
     content = to_json({"version": 1, "token": token, "lease_id": lease_id, "run_id": run_id})
     write_durably(fence_path(user_data_dir), content)
 
 
 def lock_directory(user_data_dir: str, *, shared: bool = False) -> int:
-    """Take the directory's lock without waiting; returns its descriptor. Raises Refused if somebody else has it."""
+    """Lock the directory without waiting; returns the lock's descriptor. Raises Refused if it is locked already."""
     try:
         os.makedirs(f"{user_data_dir}/{OWN_FOLDER}", mode=0o700, exist_ok=True)
         lock = os.open(lock_path(user_data_dir), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -101,16 +103,16 @@ def lock_directory(user_data_dir: str, *, shared: bool = False) -> int:
 
 
 def unlock_directory(lock: int) -> None:
-    """Give the directory's lock up, also for a child process that was forked meanwhile and has not begun yet.
+    """Release the directory's lock, also for a forked child process that inherited it and has not called exec yet.
 
-    Not for a lock that a browser was started with: that one it keeps for as long as it lives.
+    Not for a lock that a browser was started with: the browser keeps that one as long as it lives.
     """
     fcntl.flock(lock, fcntl.LOCK_UN)
     os.close(lock)
 
 
 def write_durably(path: str, content: bytes) -> None:
-    """Write a file so that after a power cut there is the old one or the new one, never a part."""
+    """Write a file atomically and durably: after a power cut there is the old file or the new one, never a part."""
     part = f"{path}.part"
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -120,7 +122,7 @@ def write_durably(path: str, content: bytes) -> None:
         os.fsync(handle)
         os.replace(part, path)
     except BaseException:
-        os.unlink(part)  # a full disk must not be filled further by what could not be finished
+        os.unlink(part)  # on a full disk, free the space of the unfinished file
         raise
     finally:
         os.close(handle)

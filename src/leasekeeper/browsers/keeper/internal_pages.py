@@ -1,16 +1,18 @@
-"""The browser's own pages (`chrome://extensions`, `chrome://inspect`, DevTools): scripts on them may change settings,
-load extensions or open a debugging port. Clients neither go there nor act in those that are open.
+"""Keeps clients away from the browser's own pages (`chrome://extensions`, `chrome://inspect`, DevTools).
+
+Scripts on such pages may change settings, load extensions or open a debugging port. A client may not open them, and may
+not act in those that are open.
 """
 
 _OWN = frozenset({"chrome", "chrome-untrusted", "devtools"})
-# A page of anything else is the browser's own, or nothing that it can show.
+# Pages of any other scheme are the browser's own, or cannot be shown.
 _OPEN = frozenset({"http", "https", "data", "blob", "file", "javascript", "chrome-extension", "chrome-search"})
 _HARMLESS = ("chrome://newtab", "chrome://new-tab-page", "chrome://new-tab-page-third-party")
 _BLANK = ("about:blank", "about:srcdoc")
 _PREFIXES = ("view-source:", "blob:", "filesystem:")
-_SKIPPED = "".join(map(chr, range(33)))  # as the browser reads an address: left out at both ends
+_SKIPPED = "".join(map(chr, range(33)))  # Chromium ignores these at both ends of an address
 _REMOVED = dict.fromkeys(map(ord, "\t\n\r"))
-# On a page of the browser's own: what keeps a client's view of it in order, or shows it to a person.
+# Commands allowed on the browser's own pages: they keep the client's state consistent, or show the page to a person.
 _PASSES = (
     "Emulation.",
     "Inspector.enable",
@@ -32,7 +34,7 @@ _PASSES = (
 
 
 def _split(address: str) -> tuple[str, str]:
-    """The scheme, empty if there is none, and the address as the browser reads it."""
+    """The scheme (empty if there is none), and the address as Chromium reads it."""
     plain = address.strip(_SKIPPED).translate(_REMOVED).lower()
     for prefix in _PREFIXES:
         plain = plain.removeprefix(prefix)
@@ -41,7 +43,7 @@ def _split(address: str) -> tuple[str, str]:
 
 
 def may_open(address: object) -> bool:
-    """Whether a client may go to this address. What is no address is left to the browser, which refuses it."""
+    """Whether a client may open this address. True for what is not a string: the browser itself refuses that."""
     if not isinstance(address, str):
         return True
     scheme, plain = _split(address)
@@ -49,7 +51,7 @@ def may_open(address: object) -> bool:
 
 
 def is_own_page(info: object) -> bool:
-    """Whether a target, as the browser describes it, shows a page of the browser's own."""
+    """Whether a target (its `targetInfo`) shows one of the browser's own pages."""
     if not isinstance(info, dict):
         return False
     scheme, plain = _split(str(info.get("url", "")))
@@ -57,5 +59,5 @@ def is_own_page(info: object) -> bool:
 
 
 def passes_there(method: str) -> bool:
-    """Whether a client may send this to a page of the browser's own."""
+    """Whether a client may send this command to one of the browser's own pages."""
     return method.startswith(_PASSES)

@@ -1,8 +1,8 @@
-"""Calls to a launcher's HTTP API, as its description says: which request starts, stops or inspects a profile, where the
-endpoint is in the answer, and which answers mean busy, running or failed.
+"""Calls a launcher's HTTP API. A description, plain data, says which request starts, stops or inspects a profile, where
+the answer has the endpoint, and which answers mean busy, running or failed.
 
 Used by the keeper (start, stop, inspect) and by the worker (inspect, inventory). Standard library only. Knows no
-vendor: what each one says is in the description, a plain object that fits into the keeper's orders.
+vendor: their descriptions are in `launchers`, and come with the keeper's orders.
 """
 
 import http.client
@@ -19,13 +19,13 @@ REDACTED = "[redacted]"
 DEFAULT_SECONDS = 15.0
 STATUS = "http.status"
 TOO_MANY = 429
-_HOLE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
 
 Description = dict[str, object]
 
 
 class CallFailed(Exception):
-    """A call that gave no answer to use. `sent`: the launcher may have done it all the same."""
+    """A call without a usable answer. `sent`: the launcher may have executed it all the same."""
 
     def __init__(
         self, message: str, *, sent: bool, status: int | None = None, retry_after: float | None = None
@@ -37,22 +37,22 @@ class CallFailed(Exception):
 
     @property
     def rate_limited(self) -> bool:
-        """Whether the launcher said: not so many calls, or not so many browsers."""
+        """Whether the launcher refused because of too many calls or too many browsers."""
         return self.status == TOO_MANY
 
     @property
     def unauthorized(self) -> bool:
-        """Whether the launcher does not accept the token: no call of anybody will work with it."""
+        """Whether the launcher does not accept the token: no call with it will work."""
         return self.status == 401
 
     @property
     def server_failed(self) -> bool:
-        """Whether the answer was an error of the launcher's own, or of something between it and here."""
+        """Whether the answer was a server error (5xx), of the launcher or of a gateway before it."""
         return self.status is not None and self.status >= 500
 
 
 class Answer:
-    """What a launcher said."""
+    """A launcher's answer: HTTP status and JSON body."""
 
     def __init__(self, status: int, body: object) -> None:
         self.status = status
@@ -73,9 +73,9 @@ class Answer:
         return found
 
     def matches(self, conditions: object, values: dict[str, object]) -> bool:
-        """Whether one of the conditions holds. Each is `path: value`, all of which must.
+        """Whether one of the conditions holds. A condition is a set of `path: value`, all of which must match.
 
-        `~text`: contains it; `!~text`: an object or a list that does not.
+        The value `~text` matches what contains the text; `!~text` an object or a list that does not contain it.
         """
         alternatives = conditions if isinstance(conditions, list) else [conditions] if conditions else []
         return any(
@@ -86,7 +86,7 @@ class Answer:
         )
 
     def text(self, secrets: "tuple[str, ...]" = ()) -> str:
-        """What it said, for a person. Some launchers repeat what they were sent: `secrets` are taken out of it."""
+        """The answer's message for a person, without `secrets`: some launchers repeat what they were sent."""
         for path in (
             "status.message",
             "msg",
@@ -106,7 +106,7 @@ class Answer:
 
 
 class LauncherCalls:
-    """One launcher, one of its profiles. `description` as in the keeper's orders."""
+    """The calls for one profile of one launcher. `description` as in the keeper's orders."""
 
     def __init__(self, description: Description) -> None:
         self._url = str(description["url"])
@@ -140,7 +140,10 @@ class LauncherCalls:
         raise CallFailed("status: the launcher says neither that the profile runs nor that it is idle", sent=True)
 
     def start(self, seconds: float) -> tuple[str, bool]:
-        """Start the profile. Returns its endpoint, or whether it is busy: running already. Raises CallFailed."""
+        """Start the profile. Returns its endpoint and False, or an empty text and True if it runs already (busy).
+
+        Raises CallFailed.
+        """
         answer = self.call("start", seconds)
         step = self._steps["start"]
         if answer.matches(step.get("busy"), self.values):
@@ -158,7 +161,7 @@ class LauncherCalls:
             self._check("stop", answer)
 
     def users(self, seconds: float = DEFAULT_SECONDS) -> list[str]:
-        """Who has the profile open, on whatever machine, as the launcher names them. Raises CallFailed."""
+        """Who has the profile open, on any machine: names from the launcher. Raises CallFailed."""
         answer, step = self.call("users", seconds), self._steps["users"]
         self._check("users", answer)
         items = answer.at(str(step.get("items", "")))
@@ -186,20 +189,20 @@ class LauncherCalls:
         return answer.text(self._secrets)
 
     def without_secrets(self, text: str) -> str:
-        """The text without the token, and without what else is sent in headers."""
+        """The text without the token and without other values of the headers."""
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
         return text
 
     @property
     def _secrets(self) -> tuple[str, ...]:
-        # A header is a scheme and a token, or a token alone. In an address the token is quoted.
+        # A header is a scheme and a token, or only a token. In an address the token is quoted.
         token = str(self.values.get("token") or "")
         words = [token, quote(token, safe=""), *(word for value in self._headers.values() for word in value.split())]
         return tuple(word for word in words if len(word) >= MIN_SECRET)
 
     def call(self, name: str, seconds: float, more: dict[str, object] | None = None) -> Answer:
-        """One request and its answer. Raises CallFailed."""
+        """Send one request and return the answer. `more` adds values for placeholders. Raises CallFailed."""
         step, values = self._steps[name], {**self.values, **(more or {})}
         parts = urlsplit(str(fill(str(step.get("url") or self._url), values)))
         path = parts.path.rstrip("/") + fill_quoted(str(step["path"]), values)
@@ -245,7 +248,7 @@ def _request(
     except (OSError, http.client.HTTPException) as error:
         what = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise CallFailed(f"no response from {place}: {what}", sent=sent) from None
-    except ValueError:  # it would repeat the header, which may be the token
+    except ValueError:  # its text is not shown: it has the header, which may be the token
         raise CallFailed(f"the call to {place} cannot be sent: a header or the path is invalid", sent=False) from None
     finally:
         connection.close()
@@ -261,7 +264,7 @@ def _request(
 
 
 class _Found(dict[str, object]):
-    """Values, and what an answer has at a path."""
+    """The values; for other names, the value at that path of an answer."""
 
     def __init__(self, values: dict[str, object], answer: Answer) -> None:
         super().__init__(values)
@@ -272,17 +275,17 @@ class _Found(dict[str, object]):
 
 
 def fill(template: object, values: dict[str, object]) -> object:
-    """The template with its `{names}` replaced. A text that is one name alone becomes the value itself."""
+    """The template with its `{names}` replaced. A text that is only one name becomes the value itself."""
     if isinstance(template, dict):
         return {key: fill(value, values) for key, value in template.items()}
     if isinstance(template, list):
         return [fill(value, values) for value in template]
     if not isinstance(template, str):
         return template
-    whole = _HOLE.fullmatch(template)
+    whole = _PLACEHOLDER.fullmatch(template)
     if whole:
         return _value(values, whole[1])
-    return _HOLE.sub(lambda hole: _plain(_value(values, hole[1])), template)
+    return _PLACEHOLDER.sub(lambda found: _plain(_value(values, found[1])), template)
 
 
 def _value(values: dict[str, object], name: str) -> object:
@@ -293,8 +296,8 @@ def _value(values: dict[str, object], name: str) -> object:
 
 
 def fill_quoted(template: str, values: dict[str, object]) -> str:
-    """The template, part of an address, with its `{names}` replaced and quoted."""
-    return _HOLE.sub(lambda hole: quote(_plain(_value(values, hole[1])), safe=""), template)
+    """The template, part of an address, with its `{names}` replaced by quoted values."""
+    return _PLACEHOLDER.sub(lambda found: quote(_plain(_value(values, found[1])), safe=""), template)
 
 
 def _plain(value: object) -> str:

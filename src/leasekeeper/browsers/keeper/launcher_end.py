@@ -1,7 +1,7 @@
-"""What the keeper asks of a launcher for one profile: start it, stop it, is it idle? Remembers what it heard.
+"""Starts and stops one profile in its launcher, waits until it is idle, and remembers the answers for the proof.
 
-A vendor's stop names only the profile. So past the lease's time none is sent: the profile may be somebody else's by
-then. After a 429 nothing at all is sent for a while.
+A vendor's stop names only the profile. So no stop is sent after the lease's end: somebody else may use the profile
+then. After a 429 (rate limit) nothing at all is sent for a while.
 """
 
 import threading
@@ -22,14 +22,14 @@ STOP_SECONDS = 20.0
 ASK_SECONDS = 10.0
 AGAIN_SECONDS = 0.5
 MAX_AGAIN_SECONDS = 5.0
-# After a 429: twice as long each time, unless the launcher says how long.
+# How long nothing is sent after a 429: twice as long each time, or longer if the launcher says so.
 CALM_SECONDS = 2.0
 MAX_CALM_SECONDS = 32.0
-# A start that was never answered may still be under way: then idle has to be said twice, so far apart.
+# A start that was never answered may still be in progress: then two idle answers are needed, this far apart.
 SETTLE_SECONDS = 2.0
 # How often the lease is checked while the launcher starts a profile.
 WATCH_SECONDS = 0.25
-# Of the lease's time, what is kept for stopping a start that is answered late.
+# Kept from the lease's time for stopping a profile whose start is answered late.
 LAST_STOP_SECONDS = 2.0
 TOO_LATE = "the lease was over before it could be stopped"
 
@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 
 
 class LeaseTime:
-    """How long the keeper may act for its lease. Reads the worker's renewals while the launcher takes its time."""
+    """How long the keeper may act for its lease. Reads the worker's messages during a slow start.
+
+    Without `orders` there is no limit.
+    """
 
     def __init__(self, orders: Orders | None = None, control: Control | None = None) -> None:
         self._orders = orders
@@ -51,7 +54,7 @@ class LeaseTime:
         return float("inf") if self._orders is None else self._orders.kill_at - boot_time()
 
     def over(self) -> str:
-        """Why nobody waits for a start any more; empty: the lease is alive."""
+        """Why the start must be abandoned; empty while the lease is alive."""
         if self._orders is None:
             return ""
         if self._control is not None:
@@ -70,7 +73,7 @@ class LeaseTime:
 
 
 class _Starting:
-    """A start under way, in a thread: meanwhile the lease is watched."""
+    """A start in progress, in a thread of its own, so that the lease can be watched meanwhile."""
 
     def __init__(self, start: "Callable[[], tuple[str, bool]]") -> None:
         self._start = start
@@ -104,12 +107,13 @@ class _Starting:
 
     @property
     def answered(self) -> bool:
-        """Whether the launcher has come to an end with it."""
+        """Whether the launcher has answered the start, with whatever result."""
         return not isinstance(self._error, CallFailed) or self._error.status is not None
 
 
 class LauncherEnd:
-    """One profile of one launcher."""
+    """One profile of one launcher. `stopped`: its stop was confirmed, or none is needed. `idle`: the last answer to
+    that; None if unknown. `problem`: the last error, for a person."""
 
     def __init__(self, description: dict[str, object], lease: LeaseTime | None = None) -> None:
         self._calls = LauncherCalls(description)
@@ -131,12 +135,12 @@ class LauncherEnd:
 
     @property
     def idle_seconds(self) -> float:
-        """How long a profile may take to become idle."""
+        """How long a profile may take to become idle after its stop."""
         return self._idle_seconds
 
     @property
     def calm_seconds(self) -> float:
-        """For how long the launcher wants no calls: it answered 429."""
+        """How long the launcher must not be called, because it answered 429."""
         return max(0.0, self._calm_until - time.monotonic())
 
     def without_secrets(self, text: str) -> str:
@@ -144,10 +148,10 @@ class LauncherEnd:
         return self._calls.without_secrets(text)
 
     def start(self) -> str:
-        """Start the profile and return its endpoint. One that runs already is never adopted. Raises Refused."""
+        """Start the profile and return its endpoint. Raises Refused, also for a profile that runs already."""
         self._refuse_running()
         if not self._calls.has("start"):
-            # The address of a browser that runs already. A token in it is not in the fleet file.
+            # No start call: the profile's name is the address of a running browser, in which `{token}` is replaced.
             return fill_quoted(str(self._calls.values.get("profile", "")), self._calls.values)
         starting = _Starting(lambda: self._calls.start(self._start_seconds))
         while not starting.wait(WATCH_SECONDS):
@@ -172,7 +176,7 @@ class LauncherEnd:
             raise Refused(PROFILE_IN_USE_ELSEWHERE, "the profile is running in its launcher: stop it there first")
 
     def _clearly_idle(self) -> bool:
-        """Whether a start that was answered with an error (a gateway's timeout, for instance) did nothing."""
+        """Whether the launcher says idle: then a start that got an error (a gateway timeout, say) started nothing."""
         try:
             return self._calls.running(ASK_SECONDS) is False
         except CallFailed as error:
@@ -180,8 +184,8 @@ class LauncherEnd:
             return False
 
     def _abandoned(self, starting: _Starting, why: str) -> Refused:
-        """Nobody waits for this start any more. What it leads to has to be stopped: until it is answered, idle proves
-        nothing."""
+        """Stop a profile whose start was abandoned. Until the start is answered, an idle profile proves nothing: it may
+        start later."""
         if starting.wait(min(self._start_seconds, self._lease.left - LAST_STOP_SECONDS)):
             if starting.refused:
                 return Refused(LEASE_LOST, why)
@@ -194,7 +198,7 @@ class LauncherEnd:
     def failed_after_start(
         self, problem: str, *, reason: str = BROWSER_LAUNCH_FAILED, answered: bool = True
     ) -> Refused:
-        """The profile may be running, and nobody can use it: stop it, and see that it is idle."""
+        """Stop a profile that may be running but cannot be used, and wait until it is idle. Returns the refusal."""
         problem = self._calls.without_secrets(problem)
         self.stop(STOP_SECONDS)
         apart = self._confirm_seconds if answered else max(self._confirm_seconds, SETTLE_SECONDS)
@@ -203,7 +207,7 @@ class LauncherEnd:
         return self._in_doubt(reason, problem)
 
     def _in_doubt(self, reason: str, problem: str) -> Refused:
-        """Somebody has to ask again, until the launcher says that the profile is idle."""
+        """The refusal for a profile that may still run. Because of its proof, the runtime asks until it is idle."""
         doubt = f"whether the profile runs is not known ({self.problem})"
         clauses = {"processes_gone": False, "launcher_stopped": self.stopped}
         if self.can_say:
@@ -212,7 +216,7 @@ class LauncherEnd:
         return Refused(reason, f"{problem}; {doubt}", self.calm_seconds, proof)
 
     def stop(self, seconds: float) -> bool:
-        """Ask the launcher to stop the profile, once more if the answer is lost early. False if it did not confirm."""
+        """Ask the launcher to stop the profile, twice if the first answer is lost early. False: not confirmed."""
         until = time.monotonic() + seconds
         lost = self._try_stop(seconds)
         if lost and time.monotonic() + AGAIN_SECONDS < until:
@@ -221,7 +225,7 @@ class LauncherEnd:
         return self.stopped
 
     def _try_stop(self, seconds: float) -> bool:
-        """Whether the answer was lost: then the profile may have been stopped, or not."""
+        """Send one stop. Returns whether the answer was lost: then the profile may have been stopped, or not."""
         if self.stopped or self.calm_seconds:
             return False
         if self._lease.left <= 0:
@@ -237,9 +241,10 @@ class LauncherEnd:
         return False
 
     def wait_idle(self, until: float, apart: float | None = None) -> bool:
-        """Ask until the launcher says idle, twice where its answers lag. Where it cannot say, its stop has to do.
+        """Ask until the launcher says idle; False if not by `until`. Without a status call a confirmed stop counts.
 
-        What still runs is stopped again, as is what did not confirm its stop: as long as the lease lasts.
+        `apart`: how many seconds apart two such answers must be; 0: one is enough; None: as the description says. While
+        the lease lasts, the stop is repeated as long as the profile runs or the stop is not confirmed.
         """
         confirm = self._confirm_seconds if apart is None else apart
         pause, since = AGAIN_SECONDS, 0.0
@@ -263,7 +268,7 @@ class LauncherEnd:
                 self.stop(STOP_SECONDS)
 
     def _is_idle(self) -> bool:
-        """Whether the launcher says so, or, where it has no call for that, confirmed its stop."""
+        """Whether the launcher says idle. Without a status call: whether it confirmed the stop."""
         if not self.can_say:
             return self.stopped
         if self.calm_seconds:
@@ -281,17 +286,18 @@ class LauncherEnd:
         return not running
 
     def _note(self, error: CallFailed) -> None:
-        """After a 429 nothing is sent for as long as the launcher says, or longer each time."""
+        """After a 429, set how long nothing is sent: longer each time, and at least as long as the launcher says."""
         if error.rate_limited:
             pause = min(CALM_SECONDS * 2**self._refusals, MAX_CALM_SECONDS)
             self._refusals += 1
             self._calm_until = time.monotonic() + max(pause, error.retry_after or 0.0)
 
     def _refused(self, error: CallFailed) -> Refused:
-        """A call that was not carried out: the launcher is away, has enough, or will not start this profile. A token
-        that it does not accept is no fault of the profile either."""
-        away = error.status is None or error.rate_limited or error.unauthorized or error.server_failed
-        return Refused(LAUNCHER_UNAVAILABLE if away else BROWSER_LAUNCH_FAILED, str(error), error.retry_after or 0.0)
+        """The refusal for a call that was not executed. LAUNCHER_UNAVAILABLE if the launcher cannot be reached, limits
+        calls, fails, or does not accept the token; BROWSER_LAUNCH_FAILED if it does not start this profile."""
+        unavailable = error.status is None or error.rate_limited or error.unauthorized or error.server_failed
+        reason = LAUNCHER_UNAVAILABLE if unavailable else BROWSER_LAUNCH_FAILED
+        return Refused(reason, str(error), error.retry_after or 0.0)
 
 
 def _seconds(description: dict[str, object], name: str, default: float) -> float:

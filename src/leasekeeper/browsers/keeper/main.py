@@ -1,6 +1,6 @@
-"""The keeper's whole life: read the orders, start the browser, relay, end it, report.
+"""The keeper's entry point: read the orders, start the browser, relay its traffic, end it, report.
 
-Playwright launches it in place of Chromium. What it does not know: stores, jobs, other browsers, why a lease is lost.
+Playwright launches it in place of Chromium. It does not know stores, jobs, other browsers, or why a lease is lost.
 """
 
 import os
@@ -24,7 +24,7 @@ from leasekeeper.browsers.keeper.reasons import LEASE_LOST
 from leasekeeper.browsers.keeper.report import log, write_report
 
 REFUSED_EXIT = 78
-# How long a worker may take to send the renewal of a lease whose orders are older than its deadline.
+# How long to wait for the worker's renewal if the deadline in the orders has passed already.
 RENEWAL_SECONDS = 5.0
 
 
@@ -34,13 +34,13 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Returns the exit code: that of the browser, or 78 if there was none."""
+    """Run the keeper until its browser has ended. Returns the browser's exit code, or 78 if none was started."""
     path = os.environ.pop(ENV_NAME, "")
     try:
         _leave_group()
         orders = read_orders(path)
         if orders.launcher:
-            os.unlink(path)  # noqa: PTH108 - as above. It holds the launcher's token, and nobody reads it again
+            os.unlink(path)  # noqa: PTH108 - pathlib is not loaded. It holds the launcher's token, and nobody reads it again
     except Refused as refused:
         return _refuse(refused, os.path.dirname(path), None)  # noqa: PTH120 - pathlib would cost the launch 5 ms
     control: Control | None = None
@@ -49,10 +49,10 @@ def run(arguments: list[str]) -> int:
         _wait_for_renewal(control, orders)
         if orders.expired(boot_time()):
             raise Refused(LEASE_LOST, f"the deadline of lease {orders.lease_id} passed before the browser started")
-        browser = _reach(orders, arguments, control)
+        browser = _start_browser(orders, arguments, control)
     except Refused as refused:
         return _refuse(refused, orders.folder, orders, control)
-    # The browser needs a third of a second to start: time to load the rest.
+    # Load the rest now: the browser itself needs a third of a second to start.
     from leasekeeper.browsers.keeper.ending import end
     from leasekeeper.browsers.keeper.watch import Watch
 
@@ -60,16 +60,16 @@ def run(arguments: list[str]) -> int:
     return end(watch, watch.run())
 
 
-def _reach(orders: Orders, arguments: list[str], control: Control) -> ReachedBrowser:
+def _start_browser(orders: Orders, arguments: list[str], control: Control) -> ReachedBrowser:
     if not orders.launcher:
         return start_child(orders, arguments)
-    from leasekeeper.browsers.keeper.attached import start_attached  # not on the way of a local launch
+    from leasekeeper.browsers.keeper.attached import start_attached  # a local launch does not need it
 
     return start_attached(orders, control)
 
 
 def _wait_for_renewal(control: Control, orders: Orders) -> None:
-    """Orders may wait long for a slow launch: if they are past their deadline, read the renewals sent since."""
+    """If the deadline in the orders has passed, read the renewals that the worker sent since: launches may be slow."""
     until = boot_time() + RENEWAL_SECONDS
     while orders.expired(boot_time()):
         if not wait_readable(control.descriptor, seconds=until - boot_time()):
@@ -84,17 +84,17 @@ def _wait_for_renewal(control: Control, orders: Orders) -> None:
 
 
 def _refuse(refused: Refused, folder: str, orders: Orders | None, control: Control | None = None) -> int:
-    known = {} if orders is None else orders.identity()
+    identity = {} if orders is None else orders.identity()
     try:
         reason: dict[str, object] = {
             "reason": refused.reason,
             "message": refused.message,
             "retry_after_seconds": refused.retry_after,
         }
-        # A launcher may have started a browser all the same.
-        doubt = {"proof": refused.proof, "started_at": time.time(), "untouched": False} if refused.proof else {}
+        # With a proof: a launcher may have started a browser all the same.
+        maybe_started = {"proof": refused.proof, "started_at": time.time(), "untouched": False} if refused.proof else {}
         if folder:
-            write_report(folder, refused=reason, **known, **doubt)
+            write_report(folder, refused=reason, **identity, **maybe_started)
     except OSError as error:
         log(f"cannot write the report: {error}")
     if control is not None:
@@ -104,7 +104,10 @@ def _refuse(refused: Refused, folder: str, orders: Orders | None, control: Contr
 
 
 def _leave_group() -> None:
-    """Playwright kills the process group that it started; the keeper must outlive that to do its duty."""
+    """Leave the process group that Playwright started and may kill: the keeper has to close the browser and report.
+
+    Raises Refused if Playwright did not start this process.
+    """
     try:
         os.fstat(FROM_PLAYWRIGHT)
         os.fstat(TO_PLAYWRIGHT)

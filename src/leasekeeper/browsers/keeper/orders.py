@@ -1,4 +1,4 @@
-"""The orders of one browser, as the worker writes them and the keeper reads them: whose lease, and until when."""
+"""The orders file: which browser a keeper opens, under which lease, until when. Written by the worker."""
 
 import os
 
@@ -12,14 +12,17 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 LEASE_FIELDS = ("lease_id", "token", "run_id", "folder", "deadline", "kill_at")
 
 
-# What a refusal is about, beside the reasons in `reasons`: the runtime makes a reason of the failure table of it.
+# Refusals besides those in `reasons`. `keeper_reports` translates them to reasons of the failure table.
 BAD_ORDERS = "BAD_ORDERS"
 STALE_TOKEN = "STALE_TOKEN"  # noqa: S105 - the name of a refusal
 
 
 class Refused(Exception):
-    """There will be no browser. `reason` is for programs, `message` says to a person what to do. `retry_after`: for so
-    many seconds the launcher wants no calls. `proof`: there may be one all the same, and what is known of its end."""
+    """The keeper starts no browser, or refuses a hand-over. `reason` is for programs, `message` for a person.
+
+    `retry_after`: for how many seconds the launcher must not be called. `proof`: set if a launcher may have started a
+    browser all the same; says what is known of its end.
+    """
 
     def __init__(
         self, reason: str, message: str, retry_after: float = 0.0, proof: "dict[str, object] | None" = None
@@ -32,11 +35,11 @@ class Refused(Exception):
 
 
 class Orders:
-    """The lease that a browser lives by, and how it is opened. Times are seconds of CLOCK_BOOTTIME.
+    """A browser's lease, and how the browser is opened. Times are seconds of CLOCK_BOOTTIME.
 
-    From `deadline` on nothing of the worker reaches the browser; by `kill_at` the browser is dead. A renewal and a warm
-    hand-over change the lease's fields; nothing else changes. `launcher` describes the program that has the browser
-    (`launcher_calls`); empty: the browser is started here. A plain class: a dataclass would delay each launch.
+    After `deadline` no command of the worker reaches the browser; at `kill_at` the browser is dead. Renewals and warm
+    hand-overs change the lease's fields, and nothing else changes. `launcher` is a launcher's description
+    (`launcher_calls`); empty: the browser is a child process. A plain class: a dataclass would delay each launch.
     """
 
     def __init__(
@@ -77,23 +80,23 @@ class Orders:
         self.launcher = launcher or {}
 
     def fields(self) -> dict[str, object]:
-        """Every field by name, as the orders file has them."""
+        """All fields by name, as in the orders file."""
         return dict(vars(self))
 
     def identity(self) -> dict[str, object]:
-        """Whose browser it is, as a report says it."""
+        """The fields that say whose browser it is, for a report."""
         names = ("profile_id", "run_id", "lease_id", "token")
         return {name: getattr(self, name) for name in names}
 
     def take_lease(self, found: dict[str, object]) -> None:
-        """Live by another lease from now on. Raises Refused if it is not complete, and then changes nothing."""
+        """Continue under another lease. Raises Refused and changes nothing if a field is missing or wrong."""
         lease_id, run_id, folder = _text(found, "lease_id"), _text(found, "run_id"), _text(found, "folder")
         token, deadline, kill_at = _whole(found, "token"), _number(found, "deadline"), _number(found, "kill_at")
         self.lease_id, self.run_id, self.folder = lease_id, run_id, folder
         self.token, self.deadline, self.kill_at = token, deadline, kill_at
 
     def take_renewal(self, message: dict[str, object]) -> bool:
-        """Take the deadlines that the worker sent, if this is such a message; returns whether it is one."""
+        """Take the new deadlines if this message is a renewal. Returns whether it is one."""
         deadline, kill_at = as_number(message.get("deadline")), as_number(message.get("kill_at"))
         if deadline is None or kill_at is None:
             return False
@@ -101,12 +104,12 @@ class Orders:
         return True
 
     def expired(self, now: float) -> bool:
-        """Whether nothing may reach the browser any more."""
+        """Whether no command may reach the browser any more."""
         return now >= min(self.deadline, self.kill_at)
 
 
 def orders_of(found: dict[str, object]) -> Orders:
-    """Orders from the fields of a file. Raises Refused if one is missing or wrong."""
+    """Orders from a file's fields. Raises Refused if a field is missing or wrong."""
     if found.get("version") != VERSION:
         raise Refused(BAD_ORDERS, f"orders of version {found.get('version')!r}, this keeper knows {VERSION}")
     return Orders(
@@ -130,7 +133,7 @@ def orders_of(found: dict[str, object]) -> Orders:
 
 
 def read_orders(path: str) -> Orders:
-    """The orders in a file. Raises Refused if there are none, or they are another user's, or not understood."""
+    """Read an orders file. Raises Refused if it is missing, another user's, or invalid."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
@@ -143,7 +146,7 @@ def read_orders(path: str) -> Orders:
 
 
 def as_number(value: object) -> float | None:
-    """A number that can be compared: `NaN` is later than nothing, so as a deadline it would never come."""
+    """The value as a float; None if it is not a number. `NaN` is refused: a deadline of `NaN` would never come."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return None
     return float(value)
@@ -157,7 +160,7 @@ def _text(found: dict[str, object], name: str) -> str:
 
 
 def _launcher(found: dict[str, object]) -> dict[str, object]:
-    """How to ask a launcher for the browser; empty: it is a process of our own."""
+    """The launcher's description; empty if the browser is a child process."""
     launcher = found.get("launcher", {})
     if not isinstance(launcher, dict):
         raise Refused(BAD_ORDERS, "the orders lack launcher")

@@ -1,12 +1,12 @@
-"""Playwright while a person has control: what keeps its view of the browser in order passes, what would act waits.
+"""Filters Playwright's commands while a person has control: those that would act wait, the others pass.
 
-New pages wait until Playwright has prepared them, and requests until it has answered for a proxy or a route, so it
-cannot be silenced altogether. Loaded when control passes for the first time.
+Not all commands may wait: a new page waits until Playwright has prepared it, and a request may wait for its proxy login
+or its route. Loaded when control passes for the first time.
 """
 
 import json
 
-# So much of what waits is kept. What comes after it is dropped: such a program does not wait for answers.
+# The limit of what waits. Commands beyond it are dropped: a program that sends so many does not wait for answers.
 MAX_WAITING_BYTES = 4 * 1024 * 1024
 _DOMAINS = ("Emulation.", "Fetch.", "Security.", "ServiceWorker.")
 _PASSES = frozenset(
@@ -41,8 +41,10 @@ _PASSES = frozenset(
 
 
 class PausedCommands:
-    """Fed with what Playwright sends; gives back what may go on. `inside`: the browser has the beginning of a command,
-    whose rest must follow."""
+    """Splits Playwright's commands into those that pass now and those that wait.
+
+    `inside`: a command is partly written to the browser already, so its rest must pass.
+    """
 
     def __init__(self, *, inside: bool) -> None:
         self._inside = inside
@@ -51,7 +53,7 @@ class PausedCommands:
         self._size = 0
 
     def split(self, piece: bytes) -> bytes:
-        """What of the piece, and of what came before it, may go to the browser now."""
+        """Take the next bytes from Playwright. Returns the commands that may go to the browser now."""
         passed = b""
         if self._inside:
             end = piece.find(b"\0") + 1
@@ -70,12 +72,12 @@ class PausedCommands:
         return False
 
     def end(self) -> bytes:
-        """What waited, in its order: the program has control again."""
+        """The commands that waited, in their order: Playwright has control again."""
         return b"".join(command + b"\0" for command in self._waiting) + self._partial
 
 
 def may_pass(command: bytes) -> bool:
-    """Whether a command only keeps its sender's view of the browser in order."""
+    """Whether a command does not act, but only keeps Playwright's state consistent."""
     try:
         method = json.loads(command)["method"]
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -1,7 +1,7 @@
-"""Who lives in a profile directory, read from /proc. Knows nothing of leases.
+"""Finds the processes that use a profile directory, from /proc. Knows nothing of leases.
 
-A browser's own child processes rewrite their command line into one string, so a flag's value is searched for in both
-forms; a browser that we started is also known by its session, which its children share.
+Chromium's child processes rewrite their command line into one string, so a flag is searched for in both forms. A
+browser that a keeper started is also found by its process session, which its child processes share.
 """
 
 # pathlib would add 5 ms to every launch.
@@ -15,24 +15,24 @@ _WRAPPER = "/bin/keeper"
 
 
 def users_of(user_data_dir: str) -> list[int]:
-    """Processes that were started on this directory, keepers and their waiting shells left out."""
+    """Processes whose command line names this directory, except keepers and their wrapper shells."""
     wanted = os.path.realpath(user_data_dir)
     return [pid for pid in _pids() if _uses(pid, wanted)]
 
 
 def family_of(session: int, user_data_dir: str) -> list[int]:
-    """What is alive of a browser: its session, and whatever else is on its directory. Zombies have ended."""
+    """A browser's live processes: those in its session, and all others on its directory. Zombies do not count."""
     wanted = os.path.realpath(user_data_dir)
     return [pid for pid in _pids() if _session_of(pid) == session or _uses(pid, wanted)]
 
 
 def members_of(session: int) -> list[int]:
-    """What is alive of a session."""
+    """The live processes of a session."""
     return [pid for pid in _pids() if _session_of(pid) == session]
 
 
 def own_processes() -> list[int]:
-    """Every process of this user but this one."""
+    """All processes of this user, except this one."""
     found = []
     for pid in _pids():
         try:
@@ -44,13 +44,13 @@ def own_processes() -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """True for a process that exists and has not ended; one that may not be read counts as alive."""
+    """Whether the process exists and is not a zombie."""
     fields = _stat(pid)
     return fields is not None and fields[0] not in ("Z", "X")
 
 
 def has_files_in(pid: int, user_data_dir: str) -> bool:
-    """Whether the process has a file open below the directory; yes, if that may not be seen."""
+    """Whether the process has a file open below the directory. True if we may not see its files."""
     folder, wanted = f"/proc/{pid}/fd", os.path.realpath(user_data_dir) + "/"
     try:
         for name in os.listdir(folder):
@@ -85,11 +85,11 @@ def _uses(pid: int, wanted: str) -> bool:
     if any(_OURS in argument for argument in arguments) or any(a.endswith(_WRAPPER) for a in arguments[:2]):
         return False
     named = [part.partition(" --")[0] for argument in arguments for part in argument.split(DIRECTORY_FLAG)[1:]]
-    return any(os.path.realpath(os.path.join(_home_of(pid), name)) == wanted for name in named)
+    return any(os.path.realpath(os.path.join(_working_directory(pid), name)) == wanted for name in named)
 
 
-def _home_of(pid: int) -> str:
-    """Where a relative path of this process begins."""
+def _working_directory(pid: int) -> str:
+    """The working directory of a process, for its relative paths; `/` if it cannot be read."""
     try:
         return os.readlink(f"/proc/{pid}/cwd")
     except OSError:
@@ -102,7 +102,7 @@ def _session_of(pid: int) -> int | None:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """State, parent, group, session and so on; the program's name before them may hold anything, also brackets."""
+    """State, parent, group, session and so on. The program's name before them may contain anything, even brackets."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()

@@ -1,7 +1,4 @@
-"""The clean-close proof of a browser with a directory: what has to be true before its profile may be called safe.
-
-Only reads, changes nothing.
-"""
+"""The clean-close proof of a local browser: its clauses, checked on the profile's directory. Changes nothing."""
 
 import json
 
@@ -21,11 +18,15 @@ def prove(
     *,
     stored: bool = True,
 ) -> dict[str, object]:
-    """Every clause of the proof, and the first that fails as a sentence."""
+    """All clauses of the proof (`clauses`), and a sentence about the first that fails, if any (`failing_clause`).
+
+    `stopped_by`: what ended the browser. `processes_gone`: all its processes have ended. `stored`: it confirmed that
+    local storage was written.
+    """
     lock = singleton_lock(user_data_dir)
     exit_type = read_exit_type(f"{user_data_dir}/{folder}/Preferences")
-    # A person who closes the window ends the browser as well as Browser.close does. A SIGTERM exits with 0 too, but
-    # leaves the lock behind and says so in exit_type: the other clauses know it.
+    # A person who closes the window ends the browser as cleanly as Browser.close. SIGTERM exits with 0 too, but leaves
+    # the lock and another exit_type: the clauses for those fail.
     graceful = stopped_by in ("Browser.close", "itself") and exit_code == 0
     return {
         "clauses": {
@@ -41,13 +42,14 @@ def prove(
 
 
 def is_untouched(user_data_dir: str, folder: str) -> bool:
-    """Whether a browser that ended before its first message had begun to write: it then leaves a mark of that."""
+    """Whether a browser that ended before its first message changed nothing: else its lock or exit_type shows it."""
     exit_type = read_exit_type(f"{user_data_dir}/{folder}/Preferences")
     return singleton_lock(user_data_dir) is None and exit_type in (None, "Normal")
 
 
 def read_exit_type(path: str) -> str | None:
-    """How the browser itself thinks that it ended: it writes `Crashed` when it starts and `Normal` when it closes."""
+    """`exit_type` in the Preferences; None if there is none. Chromium writes `Crashed` at its start, `Normal` at its
+    end."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not loaded in the keeper
             found = json.loads(file.read(MAX_PREFERENCES))["profile"]["exit_type"]

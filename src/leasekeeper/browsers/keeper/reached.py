@@ -1,8 +1,8 @@
-"""A browser as the rest of the keeper sees it, however it is reached. The seam between "until when" and "how".
+"""The interface between the keeper and its browser: channels for DevTools traffic, and how to stop and prove the end.
 
-Deadline, revocation, relay, evidence and report know this class only. `child` is a process of our own, spoken to over
-a pipe, its close proven by its directory. `attached` is a browser of somebody else's program, spoken to over a
-WebSocket, its close proven by what that program says.
+Deadline, revocation, relay, evidence and report know only these classes. Implementations: `child`, a process of our own
+over a pipe, whose close is proven by its directory; `attached`, a launcher's browser over a WebSocket, whose close is
+proven by the launcher's answers.
 """
 
 import os
@@ -18,14 +18,14 @@ PIECE = 256 * 1024
 class Channel:
     """One direction of the DevTools traffic as a stream of messages that end with a NUL. Never blocks.
 
-    This one is a pipe. A subclass whose transport has frames of its own turns them into such a stream.
+    This class is for pipes. A subclass for another transport converts its frames to and from such a stream.
     """
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
     def read(self, limit: int = PIECE) -> bytes | None:
-        """What has come; None if nothing has; empty once there will be no more."""
+        """The bytes that have arrived; None if there are none yet; empty at the end of the stream."""
         try:
             return os.read(self.descriptor, limit)
         except BlockingIOError:
@@ -34,7 +34,7 @@ class Channel:
             return b""
 
     def write(self, data: "memoryview | bytes") -> int:
-        """How many bytes were taken; -1 if nobody will ever read them."""
+        """Write without waiting. Returns how many bytes were accepted; -1 if the other side is closed."""
         try:
             return os.write(self.descriptor, data)
         except BlockingIOError:
@@ -44,12 +44,12 @@ class Channel:
 
 
 class ReachedBrowser(ABC):
-    """A browser that was reached under a lease.
+    """A browser that the keeper has started or connected to.
 
-    `to` is where it reads, `out` where it writes, `watch` a descriptor that becomes readable when it has ended.
-    `exit_code` and `signal` say how its process ended, where there is one to ask. `ways` are what `interrupt` and
-    `kill` are called in a report. `outlives_lease`: past the lease's time somebody else may have this very browser.
-    `calm_seconds`: for so long nobody may call what it was asked from.
+    `to` is the channel that it reads, `out` the one that it writes, `watch` a descriptor that becomes readable at its
+    end. `exit_code` and `signal` say how its process ended, if it is ours. `ways` name `interrupt` and `kill` in the
+    report. `outlives_lease`: after the lease's end somebody else may use this very browser. `calm_seconds`: how long
+    its launcher must not be called.
     """
 
     ways = ("SIGINT", "SIGKILL")
@@ -69,35 +69,35 @@ class ReachedBrowser(ABC):
 
     @abstractmethod
     def break_off(self) -> bytes:
-        """The last command was written in part: it must never take effect. Returns what to write before the next."""
+        """Make sure that the last command, partly written, is never executed. Returns bytes to write before others."""
 
     @abstractmethod
     def take_lease(self, token: int, lease_id: str, run_id: str) -> None:
-        """Record that the browser goes on under this token. Raises Refused if a higher one was here."""
+        """Record that the browser continues under this token. Raises Refused if the directory has a higher one."""
 
     @abstractmethod
     def gone(self) -> bool:
         """Whether the browser has ended."""
 
     def before_close(self, cdp: "Cdp", until: float, *, visited: bool) -> None:
-        """It is about to be asked to close: save what would be lost by that, until then at the latest."""
+        """Called before `Browser.close`: save what a close would lose, at the latest by `until`."""
         del cdp, until, visited  # most have nothing to save
 
     @abstractmethod
     def interrupt(self) -> None:
-        """End it in the second-best way, after `Browser.close` did not help."""
+        """Stop it more forcefully, after `Browser.close` did not end it."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End it whatever that costs."""
+        """Stop it by force."""
 
     @abstractmethod
     def all_gone(self, until: float) -> bool:
-        """Wait until nothing of it is alive; what lingers after `until` is killed. False if that did not help."""
+        """Wait until all of it has ended; kill what is left after `until`. False if something is still alive then."""
 
     @abstractmethod
     def prove(self, stopped_by: str, all_gone: bool) -> dict[str, object]:
-        """The clean-close proof: every clause, and the first that fails as a sentence (`failing_clause`)."""
+        """The clean-close proof: all clauses, and a sentence about the first that fails (`failing_clause`)."""
 
     @abstractmethod
     def failed_start(self) -> tuple[str, str]:
@@ -105,7 +105,7 @@ class ReachedBrowser(ABC):
 
     @abstractmethod
     def clean_up(self, proof: dict[str, object], *, spoke: bool) -> bool:
-        """Before the report, once nothing of it is alive: leave everything fit for the next browser.
+        """Called before the report, once all of it has ended: prepare its directory for the next browser.
 
         Returns whether the profile is untouched: the browser ended before its first message (`spoke` is False) and
         changed nothing.
@@ -113,4 +113,4 @@ class ReachedBrowser(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """After the report: let others have what was taken for the browser. Only when nothing of it is alive."""
+        """Called after the report, if all of it has ended: release the directory's lock."""

@@ -1,4 +1,5 @@
-"""The reasons that a keeper may give. It imports nothing of Leasekeeper, so `core.failures.Reason` is repeated here."""
+"""The failure reasons that a keeper may report. The keeper imports nothing else of Leasekeeper, so these values of
+`core.failures.Reason` are repeated here."""
 
 BROWSER_LAUNCH_FAILED = "BROWSER_LAUNCH_FAILED"
 LEASE_LOST = "LEASE_LOST"

@@ -1,7 +1,7 @@
-"""One direction of the DevTools traffic: bytes from one channel to another, at most one piece held at a time.
+"""Relays one direction of the DevTools traffic: bytes from one channel to another, one piece at a time.
 
-Nothing new is read while something waits to be written, so a side that does not read stops the other side, never the
-keeper, and memory stays bounded. Messages end with a NUL; a watcher sees only their beginnings, ends and sizes.
+Nothing is read while something waits to be written. So a side that does not read stops the other side, but never the
+keeper, and memory stays bounded. Messages end with a NUL; the watcher gets only their beginnings, ends and sizes.
 """
 
 from collections.abc import Callable
@@ -13,10 +13,10 @@ ENDING = 128
 
 
 class Flow:
-    """Reads from `source`, shows it to `watch`, writes to `sink`. `taken` counts the bytes.
+    """Reads from `source`, passes the bytes to `watch`, writes them to `sink`. `taken` counts the bytes read.
 
-    `gate` says what of it may go on at all. `share` takes out what is for others than the sink; then `room` bytes may
-    wait here, so that a sink that does not read delays the others later.
+    `gate` returns the part of a piece that may pass. `share` returns the part that is for the sink, after it has
+    delivered the rest to others; then `room` bytes may wait here, so that a slow sink delays the others later.
     """
 
     def __init__(self, source: Channel, sink: Channel, watch: Callable[[bytes], None]) -> None:
@@ -33,7 +33,7 @@ class Flow:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more is read now."""
+        """Whether too much waits to read more now."""
         return len(self.waiting) > self.room
 
     def take(self) -> None:
@@ -57,7 +57,7 @@ class Flow:
         self.waiting = memoryview(piece)
 
     def give(self) -> None:
-        """Write as much of the piece as the sink takes. A sink that is gone swallows the rest."""
+        """Write as much as the sink takes without waiting. If the sink is gone, the rest is dropped."""
         if not self.waiting:
             return
         written = self.sink.write(self.waiting)
@@ -68,19 +68,19 @@ class Flow:
         self.waiting = self.waiting[written:]
 
     def put(self, piece: bytes) -> None:
-        """Let this go on after what waits. It was held back before."""
+        """Queue bytes that the gate kept back, after those that wait."""
         self._watch(piece)
         self.waiting = memoryview(bytes(self.waiting) + piece)
 
     def drop(self) -> None:
-        """Forget what waits: it is not to be written any more."""
+        """Drop the bytes that wait: they are never written."""
         self.waiting = memoryview(b"")
 
 
 class Messages:
-    """Cuts a stream into messages and hands each to `finish`: its first bytes (all, unless it is long) and its last.
+    """Splits a stream into messages. Calls `finish` for each with its first bytes (all, unless long) and its last.
 
-    `size` is that of the message under way, `largest` that of the largest message so far.
+    `size` is the size of the unfinished message so far, `largest` that of the largest message.
     """
 
     def __init__(self, finish: Callable[[bytes, bytes], None]) -> None:
@@ -101,7 +101,7 @@ class Messages:
         self._add(piece, start, len(piece))
 
     def forget(self) -> None:
-        """The message under way will come again, as a whole."""
+        """Drop the unfinished message: it will come again, as a whole."""
         self._begin, self._end, self.size = bytearray(), b"", 0
 
     def _add(self, piece: bytes, start: int, end: int) -> None:

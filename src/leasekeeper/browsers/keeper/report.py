@@ -1,4 +1,4 @@
-"""The keeper's report: one JSON file in the run's folder, whole or not at all, also when there was no browser."""
+"""Writes the keeper's report: one JSON file in the run's folder, atomic, also if no browser was started."""
 
 import os
 import time
@@ -12,8 +12,8 @@ NO_PROOF: dict[str, object] = {"clauses": {}, "failing_clause": "the browser was
 
 
 def write_report(folder: str, **found: object) -> None:
-    """Put the report in place. What is not given is as for a browser that was never started."""
-    import json  # not before the browser runs
+    """Write the report. Fields that are not given have the values of a browser that was never started."""
+    import json  # imported late: it would delay the launch
 
     report = {
         "version": VERSION,
@@ -41,13 +41,13 @@ def write_report(folder: str, **found: object) -> None:
 
 
 def write_screenshot(folder: str, picture: bytes) -> str:
-    """The picture's name in the folder."""
+    """Write the screenshot. Returns its file name."""
     write_durably(f"{folder}/{SCREENSHOT}", picture)
     return SCREENSHOT
 
 
 def log(text: str) -> None:
-    """One line on stderr, which Playwright shows in its error. Nobody may be reading it any more."""
+    """Write one line to stderr, which Playwright shows in its error. Ignored if stderr is closed."""
     try:
         os.write(2, f"leasekeeper keeper: {text}\n".encode())
     except OSError:

@@ -1,8 +1,8 @@
-"""The seal on a profile directory: what it looked like when its last run had ended with a proven close.
+"""The seal on a profile directory: a fingerprint of its session files after the last proven close.
 
-A fingerprint (sizes and times, no contents) of the files that a session lives in, with the token it was made under.
-If it does not fit at the next launch, somebody used the profile outside a lease. Written only under the directory's
-lock, and only by whoever recorded its token last.
+It has the files' sizes and times, no contents, and the fencing token of that time. If it does not match at the next
+launch, somebody used the profile outside a lease. Written only under the directory's lock, and only while the fence
+file has that token.
 """
 
 # pathlib would take ten times as long.
@@ -17,7 +17,7 @@ from leasekeeper.browsers.keeper.fence_file import OWN_FOLDER, FenceUnreadable, 
 VERSION = 1
 _NAME = "closed.json"
 
-# What a session lives in. A browser that was only opened and closed changes several of them.
+# The files of a session. A browser that is only opened and closed changes several of them.
 _FILES = (
     "Local State",
     "Last Version",
@@ -35,7 +35,7 @@ Fingerprint = dict[str, list[int]]
 
 
 class Seal:
-    """A seal as it was written: under which token (None: before any), over which files."""
+    """A seal: the token that it was written under (None: before any lease), and the fingerprint."""
 
     def __init__(self, token: int | None, files: dict[str, object]) -> None:
         self.token = token
@@ -43,7 +43,7 @@ class Seal:
 
 
 def read_seal(user_data_dir: str) -> Seal | None:
-    """The seal; None if there is none that this program understands."""
+    """The directory's seal; None if there is none that this program understands."""
     try:
         with open(f"{user_data_dir}/{OWN_FOLDER}/{_NAME}", "rb") as file:
             found = json.loads(file.read())
@@ -56,14 +56,16 @@ def read_seal(user_data_dir: str) -> Seal | None:
 
 
 def seal_directory(user_data_dir: str, token: int | None) -> bool:
-    """Seal the directory as it is, under this token. Nothing may write to it any more. False: not ours to seal."""
+    """Seal the directory as it is, under this token. No browser may write to it any more. Returns whether it was
+    sealed: not if the fence file has another token, or on an error."""
     return _write(user_data_dir, token, fingerprint(user_data_dir))
 
 
 def keep_seal(user_data_dir: str, token: int, before: int | None) -> bool:
-    """Let the seal count for this token too: the directory was taken for it, but no browser wrote to it.
+    """Keep the old seal under this token: the directory was taken for the token, but no browser changed it.
 
-    Only if it was valid for the token `before`; what has changed since the seal is then noticed as before.
+    Only if the seal was valid under the token `before`. Changes since the seal are still noticed. Returns whether it
+    was kept.
     """
     seal = read_seal(user_data_dir)
     if seal is None and before is not None:
@@ -91,7 +93,7 @@ def _write(user_data_dir: str, token: int | None, files: object) -> bool:
 
 
 def fingerprint(user_data_dir: str) -> Fingerprint:
-    """Sizes and times of what a session lives in. Empty for a directory that no browser has used."""
+    """Sizes and times of the session files. Empty for a directory that no browser has used."""
     found: Fingerprint = {}
     for name in _FILES:
         try:

@@ -1,8 +1,8 @@
-"""Several clients on one browser: who asked what, whose session is whose, and in whose turn commands are sent.
+"""Shares one browser connection between several clients: routes answers and events, and sends commands in turn.
 
-Playwright, which launched the browser, has the connection itself; every further client has a browser session of its own
-inside it, and below that its own sessions of pages. Numbers of commands are rewritten, sessions learnt from what the
-browser says. Loaded when the first client comes: until then Playwright's bytes pass as they are.
+Playwright, which launched the browser, uses the connection itself. Every further client has a browser session of its
+own inside it, and its page sessions below that. Command ids are rewritten; the browser's messages say which session
+belongs to whom. Loaded when the first client connects: until then Playwright's bytes are relayed unchanged.
 """
 
 import json
@@ -27,7 +27,7 @@ _GIVES_SESSION = frozenset({"Target.attachToTarget", "Target.attachToBrowserTarg
 
 
 class Asked:
-    """A command under way. `client` None: the keeper's own, whose answer nobody needs."""
+    """A command that waits for its answer. `client` None: the keeper's own command; its answer is ignored."""
 
     __slots__ = ("client", "method", "number", "session")
 
@@ -39,7 +39,10 @@ class Asked:
 
 
 class Sharing:
-    """All clients but Playwright. `report` sends to the worker."""
+    """All clients except Playwright. `report` sends a message to the worker.
+
+    `inside`: so many bytes of a message for Playwright came from the browser before there was a client.
+    """
 
     def __init__(
         self, orders: Orders, pages: Pages, report: Callable[[dict[str, str | int | float]], None], *, inside: int
@@ -51,7 +54,7 @@ class Sharing:
         self._report = report
         self._asked: dict[int, Asked] = {}
         self._owners: dict[str, Client] = {}
-        self._left: set[str] = set()
+        self._left: set[str] = set()  # sessions of clients that are disconnected
         self._own_pages: set[str] = set()
         self._next_id = FIRST_ID
         self._own: deque[bytes] = deque()
@@ -59,13 +62,13 @@ class Sharing:
         self._writing = memoryview(b"")
         self._partial = bytearray()
         self._skipping = False
-        # The browser is so many bytes inside a message that began before there was a client: Playwright's.
+        # The rest of the message that began before there was a client goes to Playwright.
         self._passed = inside
         self._passing = inside > 0
 
     @property
     def writing(self) -> bool:
-        """Whether a command is written in part: nobody else may write to the browser now."""
+        """Whether a command is partly written: nobody else may write to the browser now."""
         return bool(self._writing)
 
     @property
@@ -74,7 +77,7 @@ class Sharing:
         return bool(self._writing or self._own) or any(each.session and each.commands for each in self._turns)
 
     def add(self, name: str) -> None:
-        """A client that the worker announced: connect, and ask the browser for a session."""
+        """Connect a client that the worker announced, and ask the browser for a session."""
         if len(self.clients) >= MAX_CLIENTS:
             self._report({"cut": name, "why": f"the browser has {MAX_CLIENTS} clients already"})
             return
@@ -88,7 +91,7 @@ class Sharing:
         self._ask("Target.attachToBrowserTarget", {}, client)
 
     def remove(self, client: Client, why: str) -> None:
-        """Cut a client; everything of it in the browser ends."""
+        """Disconnect a client and end its sessions in the browser."""
         if client.gone:
             return
         del self.clients[client.descriptor]
@@ -105,13 +108,13 @@ class Sharing:
         self._report({"cut": client.name, "why": why[:500]})
 
     def remove_all(self, why: str) -> None:
-        """Nothing of any client reaches the browser any more, not even what it sent before."""
+        """Disconnect all clients. Commands of theirs that still wait do not reach the browser either."""
         for client in list(self.clients.values()):
-            self.serve(client.descriptor, readable=False, writable=True)  # what the browser answered is theirs
+            self.serve(client.descriptor, readable=False, writable=True)  # they still get answers that arrived
             self.remove(client, why)
 
     def serve(self, descriptor: int, *, readable: bool, writable: bool) -> None:
-        """A client's socket is ready."""
+        """Read from and write to a client whose socket is ready."""
         client = self.clients.get(descriptor)
         if client is None:
             return
@@ -126,7 +129,7 @@ class Sharing:
             self.remove(client, "")
 
     def give(self, to: Channel) -> None:
-        """Write to the browser: what is written in part, then one command of each client in turn."""
+        """Write to the browser: first the partly written command, then one command of each client in turn."""
         for _ in range(len(self._turns) + 1):
             if not self._writing and not self._choose():
                 return
@@ -136,12 +139,12 @@ class Sharing:
                 return
 
     def _choose(self) -> bool:
-        """The next command to write. False if there is none."""
+        """Choose the next command to write. False if there is none."""
         if self._own:
             self._writing = memoryview(self._own.popleft())
             return True
         for _ in range(len(self._turns)):
-            if not self._turns:  # the last one was cut just now
+            if not self._turns:  # the last client was just disconnected
                 break
             client = self._turns[0]
             self._turns.rotate(-1)
@@ -151,7 +154,7 @@ class Sharing:
         return False
 
     def _take(self, client: Client, command: Command) -> bool:
-        """Make one command of a client the next to write. False if it was answered here."""
+        """Make a client's command the next to write. False if the keeper answered it itself."""
         session = command.session or client.session
         if command.method == "Browser.close":
             self._report({"close_asked": client.name})
@@ -180,12 +183,13 @@ class Sharing:
         self._put(client, b'{"id":%d,' % command.number, body, session + b"}")
 
     def _ask(self, method: str, params: dict[str, object], client: Client | None) -> None:
-        """A command of the keeper's own, on the root."""
+        """Queue a command of the keeper's own, without a session."""
         number = self._number(Asked(client, method))
         message = {"id": number, "method": method, "params": params}
         self._own.append(json.dumps(message, separators=(",", ":")).encode() + b"\0")
 
     def _number(self, asked: Asked) -> int:
+        """The id for the next command to the browser; remembers the command until its answer."""
         while True:
             self._next_id = self._next_id + 1 if self._next_id < LAST_ID else FIRST_ID
             if self._next_id not in self._asked:
@@ -193,7 +197,7 @@ class Sharing:
                 return self._next_id
 
     def split(self, piece: bytes) -> bytes:
-        """The next bytes from the browser: clients get theirs, what is returned is Playwright's."""
+        """Take the next bytes from the browser: queue the clients' messages, return the bytes for Playwright."""
         for_playwright = bytearray()
         start = 0
         while (end := piece.find(b"\0", start)) >= 0:
@@ -223,7 +227,7 @@ class Sharing:
         return piece
 
     def _check_size(self) -> None:
-        """A message above the limit: the client that asked for it is cut. Playwright's own ends the browser."""
+        """For a message above the limit, disconnect the client that asked for it. Playwright's own ends the browser."""
         if len(self._partial) <= self._orders.max_message_bytes:
             return
         asked = self._asked.get(_number_of(self._partial[:32]) or 0)
@@ -235,7 +239,7 @@ class Sharing:
         self._skipping = True
 
     def _is_playwrights(self, message: bytes) -> bool:
-        """Deliver a client's message; True if it is none."""
+        """Whether a message is for Playwright. A message for a client is delivered to it."""
         if message.startswith(b'{"id":'):
             number = _number_of(message[:32])
             if number is None or not FIRST_ID <= number <= LAST_ID:
@@ -256,7 +260,7 @@ class Sharing:
         return False
 
     def _is_about_client(self, message: bytes) -> bool:
-        """Whether an event on the root is about the sessions that clients have, and not for Playwright."""
+        """Whether an event without a session is about a client's session, and so not for Playwright."""
         if not message.startswith((_ATTACHED, _DETACHED)):
             return False
         params = _params(message)
@@ -307,7 +311,7 @@ class Sharing:
         self._put(client, b'{"id":%d' % asked.number, head, tail)
 
     def _attached(self, client: Client, session: object) -> None:
-        """The browser answered the first command for a client: its own session, or none."""
+        """Handle the answer to a client's first command: its browser session, or none."""
         if not isinstance(session, str):
             self.remove(client, "the browser gave it no session")
         elif client.gone:
@@ -326,7 +330,7 @@ def _number_of(begin: bytes | bytearray) -> int | None:
 
 
 def _without_session(message: bytes, session: str) -> tuple[bytes, bytes]:
-    """The message without the session it came through, where that is the client's own browser session."""
+    """The message without its `sessionId`, if that is the client's own browser session, in two parts."""
     if not session:
         return message, b""
     mark = b',"sessionId":"' + session.encode() + b'"}'

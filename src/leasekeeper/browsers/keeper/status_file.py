@@ -1,7 +1,7 @@
-"""The status file of a running browser, in its run's folder: whose browser it is, and until when it may live. If the
-keeper is stopped or hangs, other programs of this machine can still see that its browser is overdue.
+"""The status file of a running browser, in its run's folder: its lease, its keeper, and when it must be dead.
 
-It is a hint and proves nothing. Whoever acts on it asks the store, and identifies processes by the directory's lock.
+If the keeper is stopped or hangs, other programs of this machine see from the file that its browser is overdue. The
+file is only a hint: before it acts on it, a program asks the store and identifies processes by the directory's lock.
 """
 
 # pathlib is not loaded in the keeper.
@@ -18,7 +18,7 @@ MAX_BYTES = 16 * 1024
 
 
 class Status:
-    """A browser, as its keeper knew it last. `kill_at` is in seconds of CLOCK_BOOTTIME."""
+    """The content of a status file. `kill_at` is in seconds of CLOCK_BOOTTIME."""
 
     def __init__(self, user_data_dir: str, lease_id: str, run_id: str, keeper_pid: int, kill_at: float) -> None:
         self.user_data_dir = user_data_dir
@@ -29,7 +29,7 @@ class Status:
 
 
 def write_status(orders: Orders) -> None:
-    """Put the file in place. Not durable: after a power cut there is no browser. An error of the disk is ignored."""
+    """Write the file, atomically. Not synced: after a power cut there is no browser anyway. Disk errors are ignored."""
     path = f"{orders.folder}/{NAME}"
     content = to_json(
         {
@@ -53,7 +53,7 @@ def write_status(orders: Orders) -> None:
 
 
 def remove_status(folder: str) -> None:
-    """The browser has ended, or goes on under another run."""
+    """Delete the file: the browser has ended, or continues under another run. Errors are ignored."""
     try:
         os.unlink(f"{folder}/{NAME}")
     except OSError:
@@ -61,7 +61,7 @@ def remove_status(folder: str) -> None:
 
 
 def read_status(folder: str) -> Status | None:
-    """What the file says; None if there is none, or none that this program understands."""
+    """The status in this folder; None if there is no file, or none that this program understands."""
     try:
         with open(f"{folder}/{NAME}", "rb") as file:
             found = from_json(file.read(MAX_BYTES))

@@ -1,7 +1,7 @@
-"""The running browser: every command passes here or does not. Deadline, revocation and relay, until one ends it.
+"""Watches a running browser: relays its traffic until the deadline, a revocation or another cause ends that.
 
-One poll loop. Before anything is forwarded it has read the worker's messages and the clock, so what was buffered while
-the keeper or its worker slept past the deadline goes nowhere.
+One poll loop. It reads the worker's messages and the clock before it forwards anything. So commands that were buffered
+while the keeper or its worker was stopped past the deadline never reach the browser.
 """
 
 import os
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from leasekeeper.browsers.keeper.paused_commands import PausedCommands
     from leasekeeper.browsers.keeper.sharing import Sharing
 
-# The kernel's timeouts do not count suspend, the deadline does: read the clock every so often.
+# The deadline counts suspend, the kernel's timeouts do not: so wake up this often and read the clock.
 MAX_POLL_SECONDS = 1.0
-# What may wait for a Playwright process that does not read, while other clients do.
+# How much may wait for a Playwright process that does not read, while other clients do.
 ROOM_BYTES = 16 * 1024 * 1024
-# The worker hears after so many bytes from the browser how many there were.
+# How often the worker is told how many bytes came from the browser.
 REPORT_EVERY_BYTES = 8 * 1024 * 1024
 _GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Watch:
-    """A browser while it is used. `run` returns why that is over; what follows is `ending`'s."""
+    """A browser while it is used. `run` returns why that ended; `ending` does the rest."""
 
     def __init__(self, orders: Orders, browser: ReachedBrowser, control: Control) -> None:
         self.orders = orders
@@ -61,16 +61,16 @@ class Watch:
 
     @property
     def command_broken_off(self) -> bool:
-        """Whether the last command that reached the browser is only a part of one."""
+        """Whether the last command to the browser was only partly written."""
         return not self._inward.between_messages or (self._sharing is not None and self._sharing.writing)
 
     def cut_clients(self, why: str) -> None:
-        """Nothing of any client but Playwright reaches the browser any more."""
+        """Disconnect all clients except Playwright: no command of theirs reaches the browser any more."""
         if self._sharing is not None:
             self._sharing.remove_all(why)
 
     def run(self) -> str:
-        """Relay until something ends it. Returns the cause, as the report names it."""
+        """Relay until something ends it. Returns the cause for the report (`causes`)."""
         self.control.send({"started": self.browser.pid})
         write_status(self.orders)
         cause = ""
@@ -79,7 +79,7 @@ class Watch:
         return cause
 
     def _wait(self) -> dict[int, int]:
-        """Sleep until a descriptor is ready or the deadline is there."""
+        """Wait until a descriptor is ready or the deadline has come. Returns the events by descriptor."""
         wanted = self._wanted()
         for descriptor in self._polled.keys() - wanted.keys():
             self._poll.unregister(descriptor)
@@ -91,7 +91,7 @@ class Watch:
         return dict(self._poll.poll(min(max(0.0, until - boot_time()), MAX_POLL_SECONDS) * 1000 + 1))
 
     def _wanted(self) -> dict[int, int]:
-        """Which events to wait for. The end of a pipe is reported also where none are (0)."""
+        """The events to wait for, by descriptor. 0: only the end of a pipe, which poll always reports."""
         browser, control = self.browser, self.control
         wanted = dict.fromkeys((control.descriptor, control.worker, self._signals, browser.watch), select.POLLIN)
         for flow in (self._inward, self._outward):
@@ -109,7 +109,7 @@ class Watch:
         return wanted
 
     def _turn(self, ready: dict[int, int]) -> str:
-        """Act on what is ready; returns the cause once the relaying is over."""
+        """Handle the ready descriptors. Returns the cause once the relaying is over, else an empty text."""
         cause = self._over(ready)
         if cause:
             return cause
@@ -118,14 +118,14 @@ class Watch:
             self.spoke = self.spoke or bool(self._outward.waiting)
             self._report_bytes()
             if self._too_large():
-                self._outward.drop()  # the end of it never reaches Playwright, which has to hold a message whole
+                self._outward.drop()  # Playwright would keep the whole message in memory: it never gets the end
                 return causes.MESSAGE_TOO_LARGE
         if self._inward.source.descriptor in ready:
             self._inward.take()
         if self._sharing is not None:
             self._serve_clients(self._sharing, ready)
         if self.pages.asked_to_close:
-            # The task closes its browser, or Playwright does since its worker has just died: evidence comes first.
+            # The task closes its browser, or Playwright does because its worker has just died. Take the evidence first.
             self._inward.drop()
             return causes.CLOSED
         self._outward.give()
@@ -135,7 +135,7 @@ class Watch:
         return ""
 
     def _forward(self) -> None:
-        """Write commands to the browser, each whole before another client's."""
+        """Write commands to the browser. A command is finished before another client's begins."""
         sharing = self._sharing
         if sharing is None or not sharing.writing:
             self._inward.give()
@@ -170,8 +170,8 @@ class Watch:
         self._sharing.add(name)
 
     def _over(self, ready: dict[int, int]) -> str:
-        """Why the relaying is over, or nothing. The worker is read first: a renewal that waited here still counts."""
-        # `ready` may be from before this process was stopped for a while: no deadline is believed unread.
+        """Why the relaying is over; empty if it is not. Reads the worker's messages first: a waiting renewal counts."""
+        # If this process was stopped meanwhile, `ready` is old. So before a deadline counts, the messages are read.
         late = self.orders.expired(boot_time())
         messages = self.control.read() if late or self.control.descriptor in ready else []
         for message in messages or ():
@@ -192,7 +192,7 @@ class Watch:
         return causes.CLOSED if self.close_requested else ""
 
     def _obey(self, message: dict[str, object]) -> None:
-        """Do what one message of the worker says."""
+        """Execute one message of the worker."""
         if self.orders.take_renewal(message):
             write_status(self.orders)
         if "close" in message:
@@ -211,7 +211,7 @@ class Watch:
             self._hand_over(lease)
 
     def _pause(self, why: str) -> None:
-        """Control passes to somebody else: nothing that would act is forwarded, of Playwright or any other client."""
+        """Somebody else takes control: forward no acting command of Playwright, and disconnect all other clients."""
         if self._paused is None:
             from leasekeeper.browsers.keeper.paused_commands import PausedCommands
 
@@ -225,7 +225,7 @@ class Watch:
         self.control.send({"paused": 1})
 
     def _resume(self) -> None:
-        """Playwright has control again: what it sent meanwhile goes on."""
+        """Playwright has control again: forward the commands that waited."""
         if self._paused is not None:
             waited, self._paused, self._inward.gate = self._paused.end(), None, None
             self._inward.put(waited)

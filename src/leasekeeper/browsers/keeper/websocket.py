@@ -1,7 +1,7 @@
-"""A DevTools WebSocket as two `Channel`s: what the rest of the keeper sees is the stream of a pipe.
+"""A DevTools WebSocket as two `Channel`s: the rest of the keeper sees the same byte streams as from a pipe.
 
-The protocol itself is the library's (`websockets`, without I/O of its own). The keeper runs without site-packages, so
-its worker says where the library is. Never blocks once connected.
+The library `websockets` does the protocol, without I/O of its own. The keeper runs without site-packages, so its orders
+say where the library is. Never blocks once connected.
 """
 
 import base64
@@ -18,16 +18,17 @@ AGAIN_SECONDS = 0.1
 
 
 class NotReached(Exception):
-    """There is no DevTools connection at this address, and why."""
+    """No DevTools connection to this address was possible; the text says why."""
 
 
 class WebSocket:
-    """One open connection. `to` takes messages that end with a NUL, `out` gives such."""
+    """One open connection. `to` is the channel to the browser, `out` from it; in both, messages end with a NUL."""
 
     def __init__(self, url: str, packages: str, max_message_bytes: int, until: float, *, again: bool = False) -> None:
-        """Connect, again and again until `until` (monotonic): a launcher may answer before its browser listens.
+        """Connect; retry until `until` (monotonic), as a launcher may answer before its browser listens.
 
-        `again`: in place of a connection that was cut; whatever came in part through that one ends here.
+        `again`: this replaces a connection that was closed; a message that was partly received there ends here. Raises
+        NotReached.
         """
         if packages and packages not in sys.path:
             sys.path.append(packages)
@@ -60,7 +61,7 @@ class WebSocket:
         try:
             if uri.secure:
                 self._socket = ssl.create_default_context().wrap_socket(self._socket, server_hostname=uri.host)
-            # The limit is the relay's to keep; one message above it must still be seen to be.
+            # The relay enforces the limit: it must get enough of a larger message to see that it is too large.
             self._protocol = ClientProtocol(uri, max_size=2 * self._max_bytes)
             request = self._protocol.connect()
             if uri.user_info is not None:
@@ -85,11 +86,11 @@ class WebSocket:
         self._socket.setblocking(False)
         self.descriptor = self._socket.fileno()
         self._pending = bytearray()
-        # Frames may have come with the answer to the handshake.
+        # Frames may have arrived together with the handshake's answer.
         self._early = self._payloads()
 
     def receive(self, limit: int) -> bytes | None:
-        """What has come, as a stream; None if nothing has; empty once there will be no more."""
+        """The bytes that have arrived, as a stream; None if there are none yet; empty at the end of the connection."""
         if self._early:
             early, self._early = self._early, b""
             return early
@@ -135,7 +136,7 @@ class WebSocket:
             self._pending += data
 
     def flush(self) -> bool:
-        """Write what waits. False while some of it does."""
+        """Write what is queued, without waiting. Returns whether all of it was written."""
         while self._pending:
             try:
                 written = self._socket.send(self._pending)
@@ -149,12 +150,12 @@ class WebSocket:
         return True
 
     def close(self) -> None:
-        """Cut the connection: nothing more goes through it."""
+        """Close the connection: nothing more goes through it. Its descriptor stays open."""
         self.closed = True
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            return  # gone already. The descriptor stays, so that its number is nobody else's while it is polled
+            return  # closed already. The descriptor stays open, so that its number is not reused while it is polled
 
 
 class _Out(Channel):
@@ -167,7 +168,7 @@ class _Out(Channel):
 
 
 class _To(Channel):
-    """Takes a stream and sends whole messages. Until one is written whole, its NUL counts as not taken."""
+    """Accepts a stream and sends whole messages. A message's NUL is accepted only once the message is fully written."""
 
     def __init__(self, connection: WebSocket) -> None:
         super().__init__(connection.descriptor)
@@ -202,7 +203,7 @@ class _To(Channel):
 
 
 def without_query(url: str) -> str:
-    """The address without what may be a secret in it: user, password, query."""
+    """The address without user, password and query, which may be secrets."""
     head, _, rest = url.partition("://")
     place = rest.partition("?")[0]
     return f"{head}://{place.rpartition('@')[2]}"
