@@ -1,8 +1,8 @@
-"""An optional live probe of a proxy: fetch one address through it and compare the answer with what is expected.
+"""An optional live probe of a proxy: fetch a URL through it and compare the exit that the answer names.
 
-Three answers: ok, changed (it works, but the exit is another one), failed (nobody knows). Standard library only, and
-blocking: call it from a thread. The address should answer with JSON (`{"ip": …, "country": …}`) or with plain text.
-The timeout is for the whole probe, however slowly a proxy answers; only the DNS lookup of the proxy has the system's.
+Three results: ok, changed (the proxy works, but has another exit), failed (the exit is unknown). Standard library only,
+and blocking: call it in a thread. The URL should answer with JSON (`{"ip": …, "country": …}`) or with plain text. The
+timeout is for the whole probe, however slowly a proxy answers; only the proxy's DNS lookup has the system's timeout.
 """
 
 import http.client
@@ -22,9 +22,9 @@ from leasekeeper.core.browsers import Credentials
 
 PROBE_SECONDS: Final = 5.0
 MAX_BYTES: Final = 64 * 1024
-# Names under which "what is my address" services report the exit.
+# The field names that "what is my IP" services use for the exit.
 _FIELDS: Final = ("ip", "query", "origin", "country", "countryCode", "country_code", "region", "regionName", "city")
-# Of these, those that say where it is; plain text may be a region or an address.
+# The fields with its location. Plain text may be a region or an address.
 _REGIONS: Final = ("country", "countryCode", "country_code", "region", "regionName", "text")
 
 
@@ -36,8 +36,8 @@ class ProbeResult(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """The result of one probe. `seen` is what the address reported of the exit, `region` the part of it that says where
-    that is; `detail` is for a person."""
+    """The result of one probe. `seen`: all that the answer says of the exit. `region`: its location. `detail`: for a
+    person."""
 
     result: ProbeResult
     seen: str = ""
@@ -53,23 +53,23 @@ def probe(
     expected: str | None = None,
     seconds: float = PROBE_SECONDS,
 ) -> Probe:
-    """Fetch `url` through `server`. `expected` is a region or an address that the answer must name.
+    """Fetch `url` through the proxy `server`. `expected` is a region or an address that the answer must name.
 
-    `seconds` are for all of it: connecting, logging in, asking and reading.
+    `seconds` is the timeout of the whole probe: connect, login, request and answer.
     """
     try:
         status, body = _fetch(urlsplit(server), urlsplit(url), credentials, seconds)
     except _NotSupported as error:
         return Probe(result=ProbeResult.FAILED, detail=str(error))
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return Probe(result=ProbeResult.FAILED, detail=f"the proxy gave no answer: {_error_text(error)}")
+        return Probe(result=ProbeResult.FAILED, detail=f"no response through the proxy: {_error_text(error)}")
     if status != 200:
         return Probe(result=ProbeResult.FAILED, detail=f"the probed address answered with status {status}")
     return judge(body, expected)
 
 
 def judge(body: bytes, expected: str | None) -> Probe:
-    """What the probe's address said of the exit, against what is expected of it."""
+    """Compare an answer with the expected region or address; None: any exit is ok."""
     seen = _seen(body)
     named = next((value for value in seen.values() if expected and value.casefold() == expected.casefold()), None)
     region = named or next((seen[name] for name in _REGIONS if name in seen), "")
@@ -81,7 +81,7 @@ def judge(body: bytes, expected: str | None) -> Probe:
 
 
 def connect_fault(server: str, *, seconds: float = PROBE_SECONDS) -> str | None:
-    """Why nobody can connect to the proxy; None: one can. Says nothing of what is behind it."""
+    """Why a connection to the proxy fails; None if it can be made. Does not check what the proxy can reach."""
     place = urlsplit(server)
     try:
         _Link((place.hostname or "", place.port or 0), time.monotonic() + seconds).close()
@@ -95,14 +95,14 @@ class _NotSupported(Exception):
 
 
 def _error_text(error: Exception) -> str:
-    """Short, and without text that a server wrote."""
+    """A short text for an error, without any text from a server."""
     if isinstance(error, TimeoutError):
-        return "it took too long"
+        return "timeout"
     return str(getattr(error, "strerror", None) or type(error).__name__)
 
 
 class _Link:
-    """A connection with one deadline: each wait is for what is left of it, not a timeout for every byte."""
+    """A connection with one deadline: each call waits only for the time that is left."""
 
     def __init__(self, place: tuple[str, int], until: float) -> None:
         self._until = until
@@ -131,7 +131,7 @@ class _Link:
         return left
 
     def secure(self, name: str) -> None:
-        """TLS from here on, with whoever has a certificate for this name."""
+        """Start TLS; the server's certificate must be for this name."""
         self._socket.settimeout(self._left())
         self._socket = ssl.create_default_context().wrap_socket(self._socket, server_hostname=name)
 
@@ -148,12 +148,12 @@ class _Link:
         while len(data) < count:
             piece = bytearray(count - len(data))
             if not (size := self.receive_into(piece)):
-                raise ConnectionError(0, "the proxy hung up")
+                raise ConnectionError(0, "the proxy closed the connection")
             data += piece[:size]
         return data
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """What the reader of HTTP answers asks a socket for."""
+        """`HTTPResponse` calls this on a socket to read from it."""
         return io.BufferedReader(_Stream(self))
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ def _fetch(proxy: SplitResult, url: SplitResult, login: Credentials | None, seco
 def _ask(link: _Link, method: str, path: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
     lines = (f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", "")
     link.send("\r\n".join(lines).encode("ascii"))
-    answer = http.client.HTTPResponse(link, method=method)  # type: ignore[arg-type] # it needs no more than makefile
+    answer = http.client.HTTPResponse(link, method=method)  # type: ignore[arg-type] # it calls only makefile
     answer.begin()
     return answer
 
@@ -208,7 +208,7 @@ def _tunnel(link: _Link, target: tuple[str, int], login: Credentials | None) -> 
     place = f"{name}:{target[1]}"
     status = _ask(link, "CONNECT", place, {"Host": place, **_login(login)}).status
     if status != 200:
-        raise ConnectionError(0, f"the proxy made no tunnel (status {status})")
+        raise ConnectionError(0, f"the proxy refused the tunnel (status {status})")
 
 
 def _login(credentials: Credentials | None) -> dict[str, str]:
@@ -218,7 +218,7 @@ def _login(credentials: Credentials | None) -> dict[str, str]:
 
 
 def _socks5(link: _Link, target: tuple[str, int], login: Credentials | None) -> None:
-    """RFC 1928 and 1929: greet, log in if asked to, and let the proxy resolve the name."""
+    """Connect through SOCKS5 (RFC 1928 and 1929): log in if asked to; the proxy resolves the name."""
     link.send(b"\x05\x02\x00\x02" if login else b"\x05\x01\x00")
     method = link.exactly(2)[1]
     if method == 2 and login is not None:
@@ -227,7 +227,7 @@ def _socks5(link: _Link, target: tuple[str, int], login: Credentials | None) -> 
         if link.exactly(2)[1] != 0:
             raise ConnectionError(0, "the proxy refused the login")
     elif method != 0:
-        raise ConnectionError(0, "the proxy wants another login")
+        raise ConnectionError(0, "the proxy requires another login method")
     name = target[0].encode("idna")
     link.send(b"\x05\x01\x00\x03" + bytes([len(name)]) + name + struct.pack("!H", target[1]))
     _, status, _, kind = link.exactly(4)
