@@ -1,7 +1,7 @@
-"""Used profiles that were made outside of Leasekeeper: found, checked, and adopted as they are.
+"""Adopts existing profiles: finds and checks directories that were used before Leasekeeper, and seals them as they are.
 
-To adopt a directory is to seal it: from then on what changes outside a lease is noticed, and its first run is no manual
-use. Only a directory that nobody has open, that is this user's, and that is no other profile's is adopted.
+Once a directory is sealed, its first run does not count as manual use, and every later change outside a lease is
+noticed. A directory is adopted only if nobody has it open, this user owns it, and no other profile uses it.
 """
 
 import os
@@ -26,9 +26,9 @@ from leasekeeper.core.failures import Reason
 from leasekeeper.core.profiles import Profile
 from leasekeeper.errors import Fail
 
-# Which browser will open it is for the worker to say.
+# The worker checks the browser's version later.
 _ANY_ENGINE: Final = 1_000_000
-# One of Chromium's own profiles has this; the directory around it has them all in folders.
+# This file lies in a single Chromium profile. A user data directory has such profiles in folders.
 _INNER: Final = "Preferences"
 
 
@@ -38,7 +38,7 @@ class NotAdopted(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsedDirectory:
-    """A directory of a profile that was used before Leasekeeper. With `refused` it must not be adopted as it is."""
+    """A profile's directory that was used before Leasekeeper. `refused` says why it must not be adopted; else empty."""
 
     profile: Profile
     directory: Path
@@ -47,11 +47,11 @@ class UsedDirectory:
 
 
 def find_used(profiles: Iterable[Profile], others: Iterable[Profile], data_dir: Path) -> list[UsedDirectory]:
-    """The directories of `profiles` that hold used profiles nobody has adopted. Changes nothing.
+    """The directories of `profiles` that were used, but not by Leasekeeper, and not adopted yet. Changes nothing.
 
     `others` are all profiles that may have a directory on this machine.
     """
-    found = [used for profile in profiles if (used := _looked_at(profile, data_dir)) is not None]
+    found = [used for profile in profiles if (used := _find_one(profile, data_dir)) is not None]
     if not found:
         return []
     owners = _owners(others, data_dir)
@@ -60,7 +60,7 @@ def find_used(profiles: Iterable[Profile], others: Iterable[Profile], data_dir: 
 
 @contextmanager
 def adopting(used: UsedDirectory) -> Iterator[None]:
-    """Hold the directory, checked once more; it is adopted when the block ends normally. Raises NotAdopted."""
+    """Lock the directory and check it again. Seals it when the block ends without an exception. Raises NotAdopted."""
     try:
         _refuse(real_directory(used.directory))  # before anything in it is touched
         directory = claim_directory(used.directory)
@@ -81,7 +81,7 @@ def adopting(used: UsedDirectory) -> Iterator[None]:
         os.close(lock)
 
 
-def _looked_at(profile: Profile, data_dir: Path) -> UsedDirectory | None:
+def _find_one(profile: Profile, data_dir: Path) -> UsedDirectory | None:
     path = directory_of(profile, data_dir)
     try:
         if never_opened(path):
@@ -90,7 +90,7 @@ def _looked_at(profile: Profile, data_dir: Path) -> UsedDirectory | None:
             inner = f"it is one profile inside a browser's user data; name the folder around it, {path.parent}"
             return UsedDirectory(profile=profile, directory=path, refused=f"{inner} (Leasekeeper uses its Default)")
     except OSError:
-        pass  # not ours to read: whoever opens it will say so
+        pass  # not readable for us: opening it will fail with a message
     return None
 
 
@@ -126,7 +126,7 @@ def _refused(directory: Path) -> str:
 
 
 def _owners(profiles: Iterable[Profile], data_dir: Path) -> dict[Path, list[str]]:
-    """Whose each real directory is: links may lead two profiles to one."""
+    """The profiles of each real directory: through links, two profiles may use the same one."""
     owners: dict[Path, list[str]] = {}
     for profile in profiles:
         owners.setdefault(directory_of(profile, data_dir).expanduser().resolve(), []).append(profile.profile_id)

@@ -1,7 +1,7 @@
-"""Cookies made durable without closing the browser.
+"""Flushes cookies to disk without closing the browser.
 
-Chromium writes its cookies to disk half a minute late, unless many change at once. So many cookies of a domain that
-cannot exist are set and taken away again; the ones that matter are committed on the way.
+Chromium writes cookies to disk up to half a minute late, unless many change at once. So this module sets many cookies
+of a domain that cannot exist and removes them again: Chromium then writes all its cookies.
 """
 
 from contextlib import suppress
@@ -12,7 +12,7 @@ _DOMAIN: Final = "flush.leasekeeper.invalid"
 
 
 def _cookies(*, gone: bool) -> dict[str, Any]:
-    """That many cookies, to be kept for an hour or, in the past, to be removed."""
+    """`ENOUGH` cookies: to set them, or (`gone`, expired already) to remove them."""
     when = 1 if gone else 4_000_000_000
     return {
         "cookies": [
@@ -23,8 +23,7 @@ def _cookies(*, gone: bool) -> dict[str, Any]:
 
 
 async def flush_cookies(context: Any, page: Any) -> None:
-    """Make the cookies of an async context durable, through whichever page is there: somebody may have closed it, just
-    now and unknown to Playwright."""
+    """Flush the cookies of an async context, through `page` or any other page: `page` may have been closed."""
     for each in (page, *context.pages):
         with suppress(Exception):
             await _flush(context, each)
@@ -46,7 +45,7 @@ async def _flush(context: Any, page: Any) -> None:
 
 
 def flush_cookies_sync(context: Any, page: Any) -> None:
-    """The same for a context of the sync API."""
+    """As `flush_cookies`, for a context of the sync API."""
     for each in (page, *context.pages):
         with suppress(Exception):
             _flush_sync(context, each)

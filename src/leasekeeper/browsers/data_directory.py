@@ -1,4 +1,4 @@
-"""A worker's data directory: made, owned by its user, and writable by nobody else, since programs in it are run.
+"""A worker's data directory: created and checked. Only its user may own it and write to it: programs in it are run.
 
 Checked at every start of a worker and of a keeper: whoever could replace `bin/keeper`, or a folder above it, could run
 anything as the worker's user.
@@ -63,7 +63,7 @@ def check_data_dir(folder: Path) -> None:
 
 
 def try_data_dir(folder: Path) -> None:
-    """Do in small what every run does in the data directory. Raises InputError that says what is wrong, and where."""
+    """Write a small file into each folder, as every run does. Raises InputError that says what is wrong, and where."""
     try:
         check_data_dir(folder)
         for path in (folder / name for name in FOLDERS):
@@ -84,7 +84,7 @@ def _owned_by_another(path: Path) -> InputError:
 
 
 def _others_write(facts: os.stat_result) -> bool:
-    """Whether others may write. A group of the user's own, which many systems give each user, is not others."""
+    """Whether other users may write. The user's private group, which many systems create, does not count."""
     if facts.st_mode & stat.S_IWOTH:
         return True
     return bool(facts.st_mode & stat.S_IWGRP) and not _is_own_group(facts.st_gid)
@@ -102,9 +102,9 @@ def _is_own_group(gid: int) -> bool:
 
 
 def place_program(data_dir: Path, name: str, text: str) -> Path:
-    """Put `bin/NAME` in place and return its path. Atomic and idempotent: several workers may do it at once.
+    """Write `bin/NAME` and return its path. Atomic and idempotent: several workers may do it at once.
 
-    What is there is kept only if it is the user's own file, not writable by others, with this very text.
+    An existing file is kept only if it is the user's own, not writable by others, and has exactly this text.
     """
     folder = data_dir.absolute() / "bin"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Profiles in a row that had a session and whose directories are empty: the worker uses the wrong data directory.
+"""Detects a wrong data directory: several profiles in a row that had a session have an empty directory.
 
-A wrong data directory, or a disk that is not mounted, would send profile after profile to review.
+Without this check a wrong data directory, or a disk that is not mounted, would send every profile to review.
 """
 
 from pathlib import Path
@@ -13,8 +13,10 @@ MAX_IN_A_ROW: Final = 2
 
 
 class ProfilesMissing(InputError):
-    """Too many profiles in a row had a session and have an empty directory. `check` raises it while that is so;
-    `cleared` says that a person wants a new session for one of them."""
+    """Too many profiles in a row had a session and have an empty directory.
+
+    `check` raises it again as long as that is so. Call `cleared` for a profile that a person wants to begin anew.
+    """
 
     def __init__(self, message: str, empty: "EmptyDirectories", data_dir: Path) -> None:
         super().__init__(message)
@@ -28,7 +30,7 @@ class ProfilesMissing(InputError):
 
 
 class EmptyDirectories:
-    """Those of one worker since it last opened a profile that had a session."""
+    """The empty directories that one worker found since it last opened a profile with its session."""
 
     def __init__(self) -> None:
         self._empty: dict[str, Path] = {}
@@ -46,11 +48,11 @@ class EmptyDirectories:
         self._empty.pop(profile_id, None)
 
     def session_found(self) -> None:
-        """A profile's session is where it should be: others that are not are matters of their own."""
+        """A profile's session was found, so the data directory is right: forget the empty ones."""
         self._empty.clear()
 
     def check(self, data_dir: Path) -> None:
-        """Raise ProfilesMissing once there are too many, until one holds a session or was cleared. Reads the disk."""
+        """Raise ProfilesMissing for too many, until one of them has a session or is cleared. Reads the disk."""
         if len(self._empty) < MAX_IN_A_ROW:
             return
         if any(fingerprint(str(directory)) for directory in self._empty.values()):

@@ -1,7 +1,7 @@
-"""Which browser to use: the setting, else Playwright's own Chromium, else `chromium`, else Google Chrome.
+"""Finds the browser to use: the setting, else Playwright's own Chromium, else `chromium`, else Google Chrome.
 
-Nothing is started but `BROWSER --version` (60 ms), once per file. The headless shell that Playwright prefers is never
-taken: it has no lock of its own, so that two of them can spoil one profile.
+Runs only `BROWSER --version` (60 ms), once per file. Never uses the headless shell that Playwright prefers: it does not
+lock its profile, so that two of them can corrupt one.
 """
 
 import json
@@ -29,7 +29,7 @@ _VERSION = re.compile(r"\b(\d{1,5})(?:\.\d+){1,3}\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A browser that can be used: where it is, why it was chosen, and its engine."""
+    """A browser that can be used: its path, where it was found, and its version."""
 
     path: Path
     source: str
@@ -42,7 +42,7 @@ class Found:
 
 
 def find_browser(setting: str | None = None, environ: Mapping[str, str] | None = None) -> Found:
-    """The browser to use. Raises BrowserNotFound; a setting that leads nowhere is an error, never passed over."""
+    """The browser to use. Raises BrowserNotFound if there is none, or if the setting names no program."""
     environ = os.environ if environ is None else environ
     if setting:
         path = _program(str(Path(setting).expanduser()), environ)
@@ -88,7 +88,7 @@ def playwright_chromium(environ: Mapping[str, str]) -> Path | None:
 
 
 def version_of(path: Path) -> str:
-    """The browser's version, as 156.0.8078.79. Asked once per file: an upgrade changes the file."""
+    """The browser's version, such as 156.0.8078.79. Cached until the file changes, as an upgrade does."""
     try:
         facts = path.stat()
     except OSError as error:
@@ -99,7 +99,7 @@ def version_of(path: Path) -> str:
 @lru_cache(maxsize=64)
 def _ask_version(path: str, _changed: int, _size: int) -> str:
     try:
-        answer = subprocess.run(  # noqa: S603 - the browser that the person chose
+        answer = subprocess.run(  # noqa: S603 - the browser that the user chose
             [path, "--version"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -1,6 +1,6 @@
-"""A browser behind its keeper, as every driver that has one gives it to the runtime. See `driver_port.RunningBrowser`.
+"""A running browser behind its keeper: `driver_port.RunningBrowser` for the drivers `local` and `launcher`.
 
-How the keeper reaches the browser, as a child process or over a launcher's WebSocket, makes no difference here.
+Does not know how the keeper reaches the browser: as a child process, or over a launcher's WebSocket.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ def orders_of(
     directory: Path,
     launcher: dict[str, object] | None = None,
 ) -> Orders:
-    """What a keeper needs to know: the browser, and the lease that it lives by."""
+    """The keeper's orders: which browser to open, under which lease, with the settings of `config`."""
     return Orders(
         browser=browser,
         user_data_dir=str(directory),
@@ -49,9 +49,9 @@ def orders_of(
 
 
 class KeeperBrowser:
-    """One of them. `copy` is a throwaway profile, deleted at the end; `patience` is how long a close may take.
+    """One browser. `copy` is a throwaway profile, deleted at the end; `close_seconds` is how long a close may take.
 
-    `end_browser` is the last resort when the keeper gave no answer: nothing may go on under a lease that ends now.
+    `end_browser` is called if the keeper left no report: the browser must not run on after its lease.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class KeeperBrowser:
         endpoint: Launch,
         info: DriverInfo,
         copy: Path | None,
-        patience: float,
+        close_seconds: float,
         end_browser: Callable[[Orders], None],
     ) -> None:
         self._link = link
         self._endpoint = endpoint
         self._info = info
         self._copy = copy
-        self._patience = patience
+        self._close_seconds = close_seconds
         self._end_browser = end_browser
 
     @property
@@ -88,7 +88,7 @@ class KeeperBrowser:
 
     @property
     def pid(self) -> int | None:
-        return self._link.browser_pid or None  # 0: a process of somebody else's
+        return self._link.browser_pid or None  # 0: the launcher's process, which we do not know
 
     @property
     def relayed_bytes(self) -> int:
@@ -136,10 +136,10 @@ class KeeperBrowser:
             self._link.request_close(with_evidence=with_evidence)
         report = None
         if self.begun:
-            report = await self.ended(self._patience * 2)
+            report = await self.ended(self._close_seconds * 2)
             if report is None and not self._link.over:
                 self._link.revoke("the browser did not close")
-                report = await self.ended(self._patience * 3)
+                report = await self.ended(self._close_seconds * 3)
             if report is None:
                 await run_in_thread(self._end_browser, self._link.orders)
         await run_in_thread(self.discard)
@@ -162,6 +162,6 @@ class KeeperBrowser:
 
 
 def discard_later(starting: "asyncio.Future[KeeperBrowser]") -> None:
-    """Nobody waits for this browser any more, and nobody has used its endpoint."""
+    """Discard a browser whose start was cancelled: nobody has used its endpoint."""
     if not starting.cancelled() and starting.exception() is None:
         starting.result().discard()

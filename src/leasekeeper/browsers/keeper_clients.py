@@ -1,7 +1,7 @@
-"""A further DevTools client at a keeper, as its worker relays it: whole messages both ways, until one side leaves.
+"""The worker's connection to a keeper for one further DevTools client: whole messages both ways.
 
-The worker opens a socket for it and names it to the keeper, which dials: so the keeper listens nowhere, and only
-whoever has its control connection can bring a client to the browser.
+The worker opens a socket for the client and sends its name to the keeper, which connects to it. So the keeper listens
+nowhere, and only the worker can connect clients to the browser.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _PIECE: Final = 256 * 1024
 
 
 class ClientSocket:
-    """The socket that the keeper dials. `name` is for the keeper."""
+    """The socket that the keeper connects to. `name` is its abstract name."""
 
     def __init__(self) -> None:
         self.name = f"leasekeeper-cdp-{os.getpid()}-{secrets.token_hex(8)}"
@@ -29,7 +29,7 @@ class ClientSocket:
         self._listener.setblocking(False)
 
     async def accept(self, keeper_pid: int) -> "KeeperClient":
-        """Wait for the keeper. Anybody else is turned away."""
+        """Wait until the keeper connects. Any other process is disconnected."""
         loop = asyncio.get_running_loop()
         while True:
             peer, _ = await loop.sock_accept(self._listener)
@@ -45,9 +45,9 @@ class ClientSocket:
 
 
 class KeeperClient:
-    """One client. `why` says why the keeper cut it, once it has; empty if it left by itself.
+    """One client. `why` says why the keeper disconnected it; empty if the client closed the connection itself.
 
-    Nothing is read ahead: a client that does not read fills the socket, and its keeper notices.
+    Nothing is read ahead: if the client does not read, the socket fills up and the keeper notices.
     """
 
     def __init__(self, name: str, connection: socket.socket) -> None:
@@ -60,14 +60,14 @@ class KeeperClient:
         self._not_reading.set()
 
     async def send(self, message: bytes) -> None:
-        """Send one command. Waits while the keeper does not read; one that has cut the client takes it silently."""
+        """Send one command. Waits while the keeper does not read. Does nothing once the client is disconnected."""
         if b"\0" in message or len(message) > MAX_COMMAND_BYTES:
-            message = b"-"  # no command: the keeper says so and cuts the client
+            message = b"-"  # not a command, so the keeper disconnects the client
         with suppress(OSError):
             await asyncio.get_running_loop().sock_sendall(self._socket, message + b"\0")
 
     async def receive(self) -> bytes | None:
-        """The next message of the browser; None once the keeper has cut the client."""
+        """The next message of the browser; None once the keeper has disconnected the client."""
         self._not_reading.clear()
         try:
             return await self._receive()
@@ -91,8 +91,8 @@ class KeeperClient:
         return message
 
     async def close(self) -> None:
-        """Leave: the keeper ends everything of this client in the browser. Whoever waits in `receive` gets None."""
+        """Disconnect: the keeper ends the client's sessions in the browser. A pending `receive` returns None."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        await self._not_reading.wait()  # the loop would never report a descriptor that was closed under it
+        await self._not_reading.wait()  # the loop never reports a descriptor that was closed while it was waited for
         self._socket.close()

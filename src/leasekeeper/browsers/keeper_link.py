@@ -1,7 +1,7 @@
-"""The worker's side of a keeper: its orders, a connection to it, and its report. Knows no store and no Playwright.
+"""The worker's side of a keeper: writes its orders, sends it messages, reads its report. Knows no store, no Playwright.
 
-One thread per browser owns the socket, so that a renewed deadline or a revocation leaves the process at once even while
-the event loop is blocked by a task, and so that a keeper that does not read can never make its caller wait.
+One thread per browser owns the socket. So a renewed deadline or a revocation is sent at once even while a task blocks
+the event loop, and a keeper that does not read never delays the caller.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from leasekeeper.driver_port import ClientRefused
 from leasekeeper.threads import run_in_thread
 
 ORDERS_NAME: Final = "keeper.json"
-# The keeper has read them once it says hello. Clients of its browser can open files.
+# Removed from the orders file once the keeper has said hello: clients of its browser could read the file.
 _SECRET_FIELDS: Final = ("control", "launcher", "secret")
 MAX_WAITING: Final = 1000
 ANSWER_SECONDS: Final = 10.0
@@ -50,10 +50,10 @@ class KeeperLink:
         self._paused: Future[None] | None = None
         self._close_asked: Future[None] = Future()
         self._clients: dict[str, KeeperClient] = {}
-        self._cut: dict[str, str] = {}
+        self._disconnect_reasons: dict[str, str] = {}
         self._keeper_pid: int | None = None
         self.relayed_bytes = 0
-        """What the browser has sent, as the keeper said last."""
+        """How many bytes the browser has sent, as the keeper last reported."""
         self._connection = Connection(orders.secret, self._take_messages, self._on_message, self._on_end)
         self._connection.listen(orders.control)
         try:
@@ -65,7 +65,7 @@ class KeeperLink:
 
     @property
     def env(self) -> dict[str, str]:
-        """To be added to the environment that Playwright gives the browser; the keeper takes it out again."""
+        """Environment variables for Playwright to start the keeper with. The browser does not get them."""
         return {ENV_NAME: str(Path(self._orders.folder) / ORDERS_NAME)}
 
     @property
@@ -80,7 +80,7 @@ class KeeperLink:
 
     @property
     def browser_pid(self) -> int | None:
-        """The browser's process, which leads a session of its own, once the keeper has started it."""
+        """The browser's process, once the keeper has started it. It leads a session of its own."""
         started = self._started
         return started.result() if started.done() and started.exception() is None else None
 
@@ -99,11 +99,11 @@ class KeeperLink:
         self._send({"revoke": why[:2000]})
 
     def request_close(self, *, with_evidence: bool = False) -> None:
-        """Close the browser. Evidence is taken only if the worker could get none. Never blocks, never raises."""
+        """Ask the keeper to close the browser. `with_evidence`: it takes the evidence first. Never blocks or raises."""
         self._send({"close": "with evidence" if with_evidence else "now"})
 
     async def closing(self, timeout: float) -> None:
-        """Wait until the keeper has read the request to close, or has ended: Playwright's own is idle then."""
+        """Wait until the keeper has read the request to close, or has ended: Playwright's own close does nothing."""
         await _settled(self._closing, timeout)
 
     async def started(self, timeout: float = 30.0) -> int:
@@ -113,7 +113,7 @@ class KeeperLink:
         raise self.refusal() or LaunchRefused(Reason.BROWSER_LAUNCH_FAILED, "the keeper did not answer")
 
     def refusal(self) -> LaunchRefused | None:
-        """Why the keeper refused, if it did: for a launch that Playwright gave up on."""
+        """Why the keeper refused to start the browser, from its report; None if it did not refuse."""
         report = read_report(self._orders.folder)
         if report is None or report.refused is None:
             return None
@@ -122,7 +122,7 @@ class KeeperLink:
     async def hand_over(self, terms: LeaseTerms, timeout: float = ANSWER_SECONDS) -> None:
         """Put the open browser under a new lease. When it returns, the fence file has the new token.
 
-        Stop renewing the old lease first: a deadline of the old one that comes later would count for the new one.
+        Stop renewing the old lease first: a deadline of the old lease that is sent later would apply to the new one.
         Raises LaunchRefused if the keeper refused, or did not answer in time: the browser must then be ended.
         """
         answer: Future[None] = Future()
@@ -138,7 +138,7 @@ class KeeperLink:
         self._orders.take_lease(asdict(terms))
 
     async def pause(self, why: str, timeout: float = ANSWER_SECONDS) -> None:
-        """Control passes: when it returns, nothing that would act reaches the browser, and its clients are cut.
+        """A person takes control: no acting command reaches the browser any more, and its clients are disconnected.
 
         Raises LaunchRefused if the keeper did not answer.
         """
@@ -150,11 +150,11 @@ class KeeperLink:
         answer.result()
 
     def resume(self) -> None:
-        """Whoever launched the browser has control again; what was sent meanwhile goes on. Never blocks."""
+        """Playwright has control again. The commands that it sent meanwhile are executed now. Never blocks."""
         self._send({"resume": 1})
 
     async def add_client(self, timeout: float = ANSWER_SECONDS) -> KeeperClient:
-        """Bring one more DevTools client to the browser. Raises ClientRefused if the keeper takes none."""
+        """Connect one more DevTools client to the browser. Raises ClientRefused if the keeper does not accept it."""
         if self._keeper_pid is None or self._over.done():
             raise ClientRefused("the browser has ended" if self._over.done() else "the browser has not started")
         socket = ClientSocket()
@@ -163,23 +163,24 @@ class KeeperLink:
             async with asyncio.timeout(timeout):
                 client = await socket.accept(self._keeper_pid)
         except TimeoutError:
-            raise ClientRefused(self._cut.pop(socket.name, "") or "the keeper did not answer") from None
+            why = self._disconnect_reasons.pop(socket.name, "")
+            raise ClientRefused(why or "the keeper did not answer") from None
         finally:
             socket.close()
-        client.why = self._cut.pop(client.name, "")
+        client.why = self._disconnect_reasons.pop(client.name, "")
         self._clients[client.name] = client
         return client
 
     async def close_asked(self) -> None:
-        """Wait until a client sends Browser.close, which the keeper leaves to its worker, or the keeper ends."""
+        """Wait until a client sends Browser.close, which the keeper only reports to its worker, or the keeper ends."""
         await _settled(self._close_asked, timeout=None)
 
     async def ended(self, timeout: float) -> BrowserReport | None:
-        """Wait for the keeper's end. None if it takes longer, or if it vanished without a report (then `over`)."""
+        """Wait for the keeper's report. None after the timeout, or if the keeper ended without one (then `over`)."""
         return read_report(self._orders.folder) if await _settled(self._over, timeout) else None
 
     def close(self) -> None:
-        """Close the connection. A keeper that still runs takes it for the worker's death and ends its browser."""
+        """Close the connection. A keeper that still runs ends its browser then, as if the worker had died."""
         self._connection.close()
 
     def _write_orders(self, *, without: Collection[str] = ()) -> None:
@@ -195,7 +196,7 @@ class KeeperLink:
     def _send(self, message: Message) -> None:
         with self._lock:
             if "deadline" in message and self._outbox and "deadline" in self._outbox[-1]:
-                self._outbox[-1] = message  # a keeper that is slow to read needs the newest only
+                self._outbox[-1] = message  # a keeper that reads slowly needs only the newest deadline
             elif len(self._outbox) < MAX_WAITING:
                 self._outbox.append(message)
         self._connection.wake()
@@ -206,10 +207,10 @@ class KeeperLink:
         return taken
 
     def _on_message(self, message: Mapping[str, Any]) -> None:
-        """In the connection's thread."""
+        """Handle one message of the keeper. Runs in the connection's thread."""
         if "hello" in message:
             self._keeper_pid = int(message["pid"])
-            with suppress(OSError):  # a disk that is full: then there is no file at all
+            with suppress(OSError):  # the disk is full: then the file is only removed
                 self._write_orders(without=_SECRET_FIELDS)
         elif "started" in message:
             _resolve(self._started, int(message["started"]))
@@ -218,7 +219,7 @@ class KeeperLink:
         elif "relayed" in message:
             self.relayed_bytes = int(message["relayed"])
         elif "cut" in message:
-            self._on_cut(str(message["cut"]), str(message["why"]))
+            self._on_disconnect(str(message["cut"]), str(message["why"]))
         elif "close_asked" in message:
             _resolve(self._close_asked, None)
         elif "paused" in message and self._paused is not None:
@@ -228,19 +229,19 @@ class KeeperLink:
         elif "refused" in message and self._leased is not None:
             _fail(self._leased, LaunchRefused(str(message["refused"]), str(message["message"])))
 
-    def _on_cut(self, name: str, why: str) -> None:
+    def _on_disconnect(self, name: str, why: str) -> None:
         client = self._clients.pop(name, None)
         if client is not None:
             client.why = why
-        elif len(self._cut) < MAX_WAITING:
-            self._cut[name] = why
+        elif len(self._disconnect_reasons) < MAX_WAITING:
+            self._disconnect_reasons[name] = why
 
     def _on_end(self) -> None:
-        """In the line's thread: the keeper said that it ended, or its end of the line was closed."""
+        """The keeper reported its end, or its connection was closed. Runs in the connection's thread."""
         refused: Exception
         try:
             refused = self.refusal() or LaunchRefused(Reason.BROWSER_LAUNCH_FAILED, "the keeper ended without a report")
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with the report must reach those who wait
+        except Exception as error:  # noqa: BLE001 - whoever waits gets any problem with the report
             refused = error
         _fail(self._started, refused)
         if self._leased is not None:
@@ -253,7 +254,7 @@ class KeeperLink:
 
 
 async def _settled(future: Future[T], timeout: float | None) -> bool:
-    """Whether the connection's thread has answered within the time. Leaves the future to others who wait for it."""
+    """Wait for the future; returns whether it is done. Does not cancel it at the timeout: others may wait for it."""
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 
     def wake(_: Future[T]) -> None:

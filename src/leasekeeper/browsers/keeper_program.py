@@ -1,8 +1,8 @@
-"""The small program that Playwright is given as the browser: it starts the keeper and waits for it.
+"""The wrapper script that Playwright starts as the browser: it starts the keeper and waits for it.
 
-Playwright ends what it launched by SIGKILL to the whole process group, for instance as soon as a task whose lease is
-lost closes its context. So what it launched is a shell of half a megabyte that only waits, while the keeper moves to a
-session of its own and lives on to take the screenshot, close the browser and write the report.
+Playwright kills the whole process group that it launched (SIGKILL), for instance as soon as a task that lost its lease
+closes its context. So it launches a small shell that only waits. The keeper moves to a session of its own and survives:
+it takes the screenshot, closes the browser and writes the report.
 """
 
 import shlex
@@ -14,7 +14,7 @@ from leasekeeper.errors import InputError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
-# The shell closes Playwright's pipe: a second open end would hide from Playwright that the keeper closed it.
+# The shell closes its copy of Playwright's pipe. Otherwise Playwright would not notice that the keeper closed the pipe.
 _SCRIPT = """\
 #!/bin/sh
 # Written by Leasekeeper at every start: Playwright runs this in place of the browser.
@@ -25,7 +25,7 @@ trap 'kill -TERM "$keeper" 2>/dev/null' HUP INT TERM
 while wait "$keeper"; code=$?; kill -0 "$keeper" 2>/dev/null; do :; done
 exit "$code"
 """
-# The package stands in for its own __init__, which is for people's programs: loading it would cost each launch 8 ms.
+# An empty module replaces the package's own __init__, which the keeper does not need: it would cost each launch 8 ms.
 _PROGRAM = (
     "import sys; sys.modules['leasekeeper'] = package = type(sys)('leasekeeper'); package.__path__ = [{package!r}]; "
     "from leasekeeper.browsers.keeper.main import main; main()"
@@ -38,9 +38,9 @@ def script(python: str, package: str) -> str:
 
 
 def write_wrapper(data_dir: Path) -> Path:
-    """Put `bin/keeper`, the program that Playwright starts as the browser, in place and return its path.
+    """Write `bin/keeper`, the program that Playwright starts as the browser, and return its path.
 
-    Checked at each start: whoever replaces it runs anything. Raises InputError if it cannot be written.
+    Checked at each start: whoever can replace it can run any program. Raises InputError if it cannot be written.
     """
     try:
         return place_program(data_dir, "keeper", script(sys.executable, str(_PACKAGE)))

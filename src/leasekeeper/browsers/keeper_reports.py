@@ -1,4 +1,4 @@
-"""What a keeper leaves in a run's folder, read back with types. Knows the file's format and nothing else."""
+"""Reads the report that a keeper wrote into a run's folder. Knows the file's format and nothing else."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 class ReportUnreadable(Exception):
-    """The report is of a version this program does not know, or is damaged: treat the ending as unexplained."""
+    """The report has a version that this program does not know, or is damaged. Nobody knows how the browser ended."""
 
 
 class LaunchRefused(Exception):
-    """The keeper did not start the browser, or would not hand it over. `reason` is a failure reason's name."""
+    """The keeper did not start the browser, or refused a hand-over. `reason` is a failure reason or a refusal code."""
 
     def __init__(self, reason: str, message: str, retry_after: timedelta = timedelta()) -> None:
         super().__init__(f"{reason}: {message}")
@@ -36,12 +36,12 @@ class LaunchRefused(Exception):
 
 
 def failure_reason(refusal: str) -> str:
-    """The reason of the failure table for what a keeper calls its refusal."""
+    """The reason of the failure table for a keeper's refusal code."""
     return _REASONS.get(refusal, refusal)
 
 
 def read_report(folder: Path | str) -> BrowserReport | None:
-    """The keeper's report of the run whose folder this is; None if there is none (yet)."""
+    """The keeper's report in this run's folder; None if there is none (yet). Raises ReportUnreadable, OSError."""
     path = Path(folder) / REPORT_NAME
     try:
         if path.stat().st_size > MAX_REPORT_BYTES:
@@ -61,7 +61,7 @@ def read_report(folder: Path | str) -> BrowserReport | None:
 
 
 def report_version(folder: Path | str) -> object:
-    """Changes whenever the report of this folder does; None if there is none."""
+    """A value that changes whenever the report in this folder does; None if there is no report."""
     try:
         found = (Path(folder) / REPORT_NAME).stat()
     except OSError:

@@ -1,6 +1,6 @@
-"""The socket between a worker and its keeper, served by one thread: JSON lines both ways, the peer's user checked.
+"""The worker's socket for one keeper, served by a thread of its own: JSON lines both ways, the peer's user checked.
 
-It carries messages and understands none, save the keeper's first: a hello with the secret of its orders.
+It passes messages on without interpreting them, except `ended` and the keeper's first: a hello with its orders' secret.
 """
 
 import hmac
@@ -22,7 +22,10 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 
 class Connection:
-    """Listens for one keeper. The callbacks run in the connection's own thread; `wake` may be called from any."""
+    """Listens for one keeper. The callbacks run in the connection's own thread; `wake` may be called from any thread.
+
+    `take_messages` returns what to send, `on_message` gets each message, `on_end` is called once at the end.
+    """
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class Connection:
         self._on_end = on_end
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._peer: socket.socket | None = None
-        self._known = False
+        self._authenticated = False
         self._ended = False
         self._closing = False
         self._unread = b""
@@ -48,7 +51,7 @@ class Connection:
         self._thread = threading.Thread(target=self._serve, name="leasekeeper-keeper-socket", daemon=True)
 
     def listen(self, name: str) -> None:
-        """Take the abstract name at once, so that a keeper finds it whenever it comes."""
+        """Bind the abstract socket name now, so that the keeper can connect at any time."""
         self._listener.bind(b"\0" + name.encode())
         self._listener.listen(4)
         self._listener.setblocking(False)
@@ -57,12 +60,12 @@ class Connection:
         self._thread.start()
 
     def wake(self) -> None:
-        """There are messages to take. Never blocks: one byte in the pipe is enough."""
+        """Make the thread call `take_messages`. Never blocks: one byte in the pipe is enough."""
         with suppress(OSError):
             self._wake_write.send(b".")
 
     def close(self) -> None:
-        """Stop the thread and close the socket. What was sent before still goes out if it can."""
+        """Stop the thread and close the socket. Messages that wait are still sent, if the socket takes them at once."""
         self._closing = True
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self.wake()
@@ -83,7 +86,7 @@ class Connection:
     def _wait(self) -> None:
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
-        poll.register(self._listener, 0 if self._known else select.POLLIN)
+        poll.register(self._listener, 0 if self._authenticated else select.POLLIN)
         if self._peer is not None:
             poll.register(self._peer, select.POLLIN | (select.POLLOUT if self._unsent else 0))
         poll.poll()
@@ -91,11 +94,11 @@ class Connection:
     def _step(self) -> None:
         with suppress(BlockingIOError):
             self._wake_read.recv(4096)
-        if not self._known:
+        if not self._authenticated:
             self._accept()
         if self._peer is not None:
             self._read()
-        if self._known:
+        if self._authenticated:
             self._write()
 
     def _accept(self) -> None:
@@ -118,10 +121,10 @@ class Connection:
         except OSError:
             chunk = b""
         *lines, self._unread = (self._unread + chunk).split(b"\n")
-        if not chunk or len(self._unread) > MAX_UNREAD or not all(self._take(line) for line in lines):
+        if not chunk or len(self._unread) > MAX_UNREAD or not all(self._handle(line) for line in lines):
             self._drop()
 
-    def _take(self, line: bytes) -> bool:
+    def _handle(self, line: bytes) -> bool:
         """Handle one message; False if the peer must be dropped."""
         try:
             message = json.loads(line)
@@ -129,13 +132,13 @@ class Connection:
             return False
         if not isinstance(message, dict):
             return False
-        if not self._known:
+        if not self._authenticated:
             if not hmac.compare_digest(str(message.get("hello")), self._secret):
                 return False
-            self._known = True
+            self._authenticated = True
         if message.get("ended"):
             self._ended = True
-        with suppress(KeyError, TypeError, ValueError):  # a message that makes no sense is passed over
+        with suppress(KeyError, TypeError, ValueError):  # ignore a malformed message
             self._on_message(message)
         return True
 
@@ -154,7 +157,7 @@ class Connection:
             pass  # the end of the connection shows at the next read
 
     def _drop(self) -> None:
-        if self._known:
+        if self._authenticated:
             self._ended = True
         elif self._peer is not None:
             self._peer.close()

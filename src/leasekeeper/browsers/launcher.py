@@ -1,7 +1,7 @@
-"""The driver `launcher`: browsers of somebody else's program, behind a keeper that reaches them over a WebSocket.
+"""The driver `launcher`: browsers that a vendor's launcher starts, behind a keeper that connects over a WebSocket.
 
-Playwright starts the keeper as it does for a local browser; the keeper asks the launcher for the browser, and stops it
-there. So a worker that dies at any moment leaves a process behind that knows how to stop what was started.
+Playwright starts the keeper as it does for a local browser. The keeper asks the launcher to start the browser, and
+later to stop it. So if the worker dies at any moment, the keeper still stops the browser.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ from leasekeeper.threads import run_in_thread
 
 _LOG = logging.getLogger(__name__)
 
-# The engine is the launcher's own: this machine has none to compare with the profile's.
+# The launcher brings its own engine, so no version of this machine can be compared with the profile's.
 _INFO: Final = DriverInfo(program=sys.executable)
-# On top of the start itself: the question before it, the connection after it, and stopping again if that fails.
+# Added to the start's own timeout: for the status call before, the connection after, and the stop if that fails.
 _MORE_SECONDS: Final = 90.0
-# How long a launcher may take to stop a profile and to say so.
+# How long a launcher may take to stop a profile and to confirm it.
 _STOP_SECONDS: Final = 40.0
 
 
 class LauncherDriver:
-    """Opens profiles that launchers have. See `driver_port.Driver`."""
+    """Opens the profiles of launchers. See `driver_port.Driver`."""
 
     def __init__(self, config: BrowserConfig) -> None:
         self._config = config
@@ -62,16 +62,16 @@ class LauncherDriver:
     async def ready(self) -> DriverInfo:
         return _INFO
 
-    async def status(self, profile: Profile) -> Usage:  # noqa: ARG002 - only its launcher could say, and is not known here
+    async def status(self, profile: Profile) -> Usage:  # noqa: ARG002 - only its launcher knows, which is not given here
         return Usage()
 
     async def check(self, request: OpenRequest) -> Checked:
-        """The launcher is known. Whether the profile is in use the keeper asks, just before it starts it."""
+        """Check that the launcher is known. At the start, the keeper asks it whether the profile is in use."""
         _launcher_of(request)
         return Checked()
 
     async def accept_manual_use(self, request: OpenRequest) -> None:
-        """Nothing: none is ever found. What people do in the launcher's own window is the launcher's business."""
+        """Nothing: `check` never finds any. Only the launcher knows what people do in its own windows."""
 
     async def start(self, request: OpenRequest, terms: LeaseTerms) -> KeeperBrowser:
         starting = asyncio.ensure_future(run_in_thread(self._start, request, terms))
@@ -104,7 +104,7 @@ class LauncherDriver:
         )
 
     def _options(self, directory: Path, link: KeeperLink, seconds: float) -> dict[str, Any]:
-        """What Playwright is given. How the browser looks is the launcher's to set: nothing of that is overridden."""
+        """Playwright's launch arguments. The launcher sets language, time zone and window: none is overridden."""
         return {
             "user_data_dir": str(directory),
             "executable_path": str(write_wrapper(self._data_dir)),
@@ -137,7 +137,10 @@ def _launcher_of(request: OpenRequest) -> Launcher:
 
 
 def _stop_browser_of(orders: Orders) -> None:
-    """While the lease is ours: after that the profile may be somebody else's, and who resolves the lease asks first."""
+    """Stop the profile in its launcher, but only before the lease's deadline: later it may be somebody else's.
+
+    After the deadline, whoever resolves the lease asks the launcher.
+    """
     if boot_time() >= orders.deadline:
         return
     try:

@@ -1,4 +1,4 @@
-"""What a launcher says of a profile whose keeper cannot say any more. A browser that still runs is stopped."""
+"""Asks a launcher whether a profile still runs, when its keeper cannot say any more, and stops a profile that does."""
 
 import time
 from collections.abc import Callable
@@ -9,19 +9,19 @@ from leasekeeper.browsers.launchers import confirm_seconds
 from leasekeeper.core.launchers import LauncherSaid
 
 CALL_SECONDS: Final = 5.0
-# How often a browser that still runs is stopped and the launcher asked again, and how far apart.
+# How often to ask. A browser that still runs is stopped, and asked about again after `AGAIN_SECONDS`.
 ASKS: Final = 3
 AGAIN_SECONDS: Final = 0.5
 
 
 class NotOurs(Exception):
-    """The profile may be somebody else's by now: nothing was stopped, and what the launcher says is about them."""
+    """The lease is over: somebody else may use the profile now, so it was not stopped and the answer means nothing."""
 
 
 def ask(description: dict[str, object], may_stop: Callable[[], bool] = lambda: True) -> LauncherSaid:
-    """What the launcher says about one profile. Stops one that still runs. Blocking. Raises CallFailed.
+    """Ask the launcher about one profile, and stop it if it still runs. Blocking. Raises CallFailed.
 
-    A stop names only the profile, so `may_stop` is asked before each. Raises NotOurs if it says no.
+    A stop names only the profile, whoever uses it: so `may_stop` is called first. Raises NotOurs if it returns False.
     """
     calls, confirm = LauncherCalls(description), confirm_seconds(description)
 

@@ -1,7 +1,7 @@
-"""How a profile's browser is started: a profile, its proxy and a run mode in, Playwright's launch arguments out.
+"""Playwright's launch arguments for a profile, its proxy and a run mode.
 
-Pure. The browser gets the whole environment of the profile and nothing of the worker's: no
-secrets of its environment, no proxy of the machine, no debugging port. Passwords never reach a command line.
+Pure. The browser gets the profile's settings and only a few of the worker's environment variables: no secrets, no proxy
+of the machine. It opens no debugging port. Passwords never reach a command line.
 """
 
 import re
@@ -18,8 +18,8 @@ from leasekeeper.errors import InputError, Problem
 
 LAUNCH_SECONDS: Final = 30.0
 
-# Quiet: no traffic of the browser's own. `--restore-last-session` keeps session cookies over a clean close; the
-# keeper deletes the tabs that it would bring back.
+# The browser sends no traffic of its own. `--restore-last-session` keeps session cookies after a clean close; the
+# keeper deletes the tabs that it would restore.
 QUIET: Final = (
     "--disable-background-networking",
     "--disable-component-update",
@@ -29,14 +29,14 @@ QUIET: Final = (
     "--disable-quic",
     "--restore-last-session",
 )
-# A directory may hold several profiles and open the one that was used last; what is inspected and sealed is this one.
+# A user data directory may hold several profiles, and Chromium opens the last used one. We check and seal only this.
 _FOLDER: Final = "--profile-directory=Default"
-# Playwright says `--headless`, which before version 132 meant another browser without a lock of its own.
+# Playwright passes `--headless`. Before version 132 that was another browser, which does not lock its profile.
 _HEADLESS: Final = ("--headless=new", "--disable-gpu")
 
 # Each would go around the lease, the profile's environment or the proof of its close.
 _RESERVED: Final = (
-    "--",  # whatever comes after it is not an argument any more: neither the directory nor the pipe
+    "--",  # Chromium ignores the flags after it, also those for the directory and the pipe
     "--remote-debugging-port",
     "--remote-debugging-pipe",
     "--remote-debugging-address",
@@ -51,7 +51,7 @@ _RESERVED: Final = (
     "--no-startup-window",
 )
 
-# What a browser needs of the worker's environment. Everything else stays behind: passwords above all.
+# The environment variables that a browser gets from its worker. No others, since they may hold passwords.
 _PASSED: Final = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_\w+|TMPDIR|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|XDG_\w+"
     r"|DBUS_SESSION_BUS_ADDRESS|FONTCONFIG_\w+|LD_LIBRARY_PATH|CHROME_DEVEL_SANDBOX|PULSE_SERVER|TZDIR"
@@ -73,10 +73,10 @@ def launch_options(
     extra_args: Sequence[str] = (),
     downloads: Path | None = None,
 ) -> dict[str, Any]:
-    """The keyword arguments for `launch_persistent_context`. Raises InputError if the profile cannot be opened so.
+    """The keyword arguments for `launch_persistent_context`. Raises InputError for settings that Chromium cannot use.
 
-    `environ` is the worker's environment, `extra_env` what the keeper needs on top; `root` is whether the worker
-    runs as root, where Chromium cannot sandbox itself.
+    `environ` is the worker's environment, `extra_env` is added for the keeper. `root`: the worker runs as root, where
+    Chromium's sandbox does not work.
     """
     _refuse_reserved(extra_args)
     options: dict[str, Any] = {
@@ -85,7 +85,7 @@ def launch_options(
         "headless": run_mode is RunMode.HEADLESS,
         "chromium_sandbox": not root,
         "timeout": LAUNCH_SECONDS * 1000,
-        # The worker decides what a signal means: it wants its evidence before the browser goes.
+        # The worker handles signals itself: it takes evidence before the browser closes.
         "handle_sigint": False,
         "handle_sigterm": False,
         "handle_sighup": False,
@@ -117,7 +117,7 @@ def _refuse_reserved(args: Sequence[str]) -> None:
 
 
 def passed_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What of the worker's environment a browser gets."""
+    """The worker's environment variables that a browser gets."""
     return {name: value for name, value in environ.items() if _PASSED.fullmatch(name)}
 
 
@@ -129,7 +129,7 @@ def _environment(profile: Profile, environ: Mapping[str, str], extra: Mapping[st
 
 
 def _window(profile: Profile, run_mode: RunMode) -> dict[str, Any]:
-    """A headless page has exactly the size; a visible window has it outside, and its page follows the person's hand."""
+    """The page size. Headless: a fixed viewport. Visible: none, so that the page resizes with its window."""
     if run_mode is RunMode.VISIBLE:
         return {"no_viewport": True}
     if profile.window is None:

@@ -75,7 +75,7 @@ class LocalDriver:
         return _info(self._found)
 
     async def ready(self) -> DriverInfo:
-        """Not while profile after profile that had a session has an empty directory: this is the wrong place."""
+        """Raises ProfilesMissing if several profiles in a row have no session here: the data directory is wrong."""
         await run_in_thread(self._empty.check, self._data_dir)
         return await self._current()
 
@@ -90,7 +90,7 @@ class LocalDriver:
         return Usage(user=user or "")
 
     async def check(self, request: OpenRequest) -> Checked:
-        """The directory is the profile's own, in nobody's hands, not newer than the browser, and not damaged."""
+        """Check that the directory is the profile's own, unused, not newer than the browser, and not damaged."""
         engine = (await self._current()).engine or 0
         return await run_in_thread(self._check, request, engine)
 
@@ -158,8 +158,8 @@ class LocalDriver:
             if copy is not None:
                 shutil.rmtree(copy, ignore_errors=True)
             raise
-        patience = self._config.close_after.total_seconds()
-        return KeeperBrowser(link, Launch(options=launch), info, copy, patience, _kill_browser_of)
+        close_seconds = self._config.close_after.total_seconds()
+        return KeeperBrowser(link, Launch(options=launch), info, copy, close_seconds, _kill_browser_of)
 
     async def close(self) -> None:
         """Nothing: every browser has a keeper of its own."""
@@ -170,7 +170,7 @@ def _info(found: Found) -> DriverInfo:
 
 
 def _kill_browser_of(orders: Orders) -> None:
-    """Unless somebody else has the directory by now: the fence file says under which lease it was opened last."""
+    """Kill every process in the directory, unless its fence file names another lease: then the browser is not ours."""
     try:
         fence = read_fence(orders.user_data_dir)
     except FenceUnreadable:

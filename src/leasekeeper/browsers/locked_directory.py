@@ -1,8 +1,7 @@
-"""A profile's directory under its lock, taken for a lease or locked for a moment, and what its own files say.
+"""A profile's directory under its lock, and the files in it that are Leasekeeper's own.
 
-The runtime's one way to the lock, the fence file, the seal and the record of the snapshot that a directory has; how
-they are written only the keeper's modules know. Refusals are `Fail`s with a reason of the table. Everything here
-blocks.
+The runtime reaches the lock, the fence file, the seal and the snapshot record of a directory only through this module;
+the keeper's modules know their formats. Raises `Fail` with a reason of the failure table. Everything here blocks.
 """
 
 import time
@@ -27,14 +26,14 @@ LINGER_SECONDS: Final = 3.0
 
 
 class LockedDirectory:
-    """A directory whose lock this process has, until `release`."""
+    """A directory that this process has locked, until `release`."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._lock: int | None = descriptor
 
     def release(self) -> None:
-        """Let others in. May be called twice."""
+        """Release the lock. May be called twice."""
         if self._lock is not None:
             unlock_directory(self._lock)
             self._lock = None
@@ -47,7 +46,7 @@ class LockedDirectory:
 
 
 class TakenDirectory(LockedDirectory):
-    """A directory that is taken for a lease: its fence file has the lease's token, and nobody else is in it."""
+    """A directory taken for a lease: locked, its fence file has the lease's token, and nobody else uses it."""
 
     def __init__(self, path: Path, descriptor: int, token: int, token_before: int | None) -> None:
         super().__init__(path, descriptor)
@@ -56,31 +55,31 @@ class TakenDirectory(LockedDirectory):
         self._before = fingerprint(str(path))
 
     def forget_tabs(self) -> None:
-        """Let the next browser start with an empty page. Not while one is open."""
+        """Delete the open tabs, so that the next browser starts with an empty page. Does nothing while one is open."""
         if other_user_of(str(self.path)) is None:
             forget_tabs(str(self.path))
 
     def accept(self) -> None:
-        """What a person changed was recorded: from here on the directory is as it should be."""
+        """Seal the directory as it is: the changes that a person made were recorded."""
         seal_directory(str(self.path), self._token)
         self._token_before = self._token
 
     def give_back(self) -> None:
-        """No browser wrote to it under this lease: what was true of the directory before still is."""
+        """Keep the seal as it was: no browser wrote to the directory under this lease."""
         keep_seal(str(self.path), self._token, self._token_before)
 
     def give_back_unchanged(self) -> bool:
-        """`give_back`, if nothing has changed in it since it was taken. Returns whether that is so."""
+        """`give_back`, if nothing in the directory has changed since it was taken. Returns whether nothing has."""
         unchanged = fingerprint(str(self.path)) == self._before
         if unchanged:
             self.give_back()
         return unchanged
 
     def seal(self) -> str:
-        """Seal it as its browser has left it. Returns why it cannot be sealed; empty if it was."""
+        """Seal the directory as its browser left it. Returns why it cannot be sealed; empty if it was sealed."""
         until = boot_time() + LINGER_SECONDS
         while (user := other_user_of(str(self.path))) is not None and boot_time() < until:
-            time.sleep(0.05)  # waits: a browser's processes outlive it for a moment, and report nothing
+            time.sleep(0.05)  # waits: a browser's child processes outlive it for a moment, without a signal
         if user is not None:
             return user
         exit_type = read_exit_type(str(self.path / "Default" / "Preferences"))
@@ -90,7 +89,7 @@ class TakenDirectory(LockedDirectory):
 
 
 def take(directory: Path, lease: Lease) -> TakenDirectory:
-    """Take the directory for this lease, without waiting. Raises Fail if somebody is in it, or had a higher token."""
+    """Take the directory for this lease, without waiting. Raises Fail if it is in use, or its token is higher."""
     try:
         lock, before = take_directory(str(directory), lease.token, lease.lease_id, lease.run_id)
     except Refused as refused:
@@ -107,7 +106,7 @@ def lock(directory: Path, *, shared: bool = False) -> LockedDirectory:
 
 
 def lock_unused(directory: Path, *, shared: bool = False) -> LockedDirectory:
-    """The same, and Fail also for a browser that has no lock of ours: somebody opened it by hand."""
+    """As `lock`. Raises Fail also if a browser that somebody opened by hand uses it: that one has no lock of ours."""
     user = other_user_of(str(directory))
     if user is not None:
         raise Fail(Reason.PROFILE_IN_USE_ELSEWHERE, user)
@@ -115,17 +114,17 @@ def lock_unused(directory: Path, *, shared: bool = False) -> LockedDirectory:
 
 
 def has_session(directory: Path) -> bool:
-    """Whether a browser has left anything there."""
+    """Whether a browser has written session files there."""
     return bool(fingerprint(str(directory)))
 
 
 def held_snapshot(directory: Path) -> int | None:
-    """The token of the snapshot that the directory holds now; None: of none, or it was opened since."""
+    """The token of the snapshot that the directory holds; None if it holds none, or was opened since."""
     return read_held_snapshot(str(directory))
 
 
 def known_hashes(directory: Path) -> Hashes:
-    """The hashes of its files when it last held a snapshot, with the size and time that each is valid for."""
+    """The hashes of the directory's files when it last held a snapshot, each with the file's size and time then."""
     basis = read_basis(str(directory))
     return {} if basis is None else basis.hashes
 

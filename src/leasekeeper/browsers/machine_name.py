@@ -1,8 +1,8 @@
-"""The name of this machine: made once, and kept in a file of the data directory, beside the profiles it speaks for.
+"""The name of this machine: created once and kept in a file of the data directory, beside the machine's profiles.
 
-It begins with the hostname, for people, and ends with random characters, so that two machines of one hostname differ.
-Whoever moves the data directory moves the name with it. Whoever copies one deletes the file `machine` of the copy.
-Machines that share every directory are one for this: the setting `machine` gives them the same name.
+It is the hostname, for people, and random characters, so that two machines with the same hostname differ. The name
+moves with the data directory. In a copy of a data directory, delete the file `machine`. Machines that share all
+directories must have the same name: use the setting `machine`.
 """
 
 import os
@@ -23,9 +23,9 @@ _NOT_ALLOWED: Final = re.compile("[^A-Za-z0-9_.-]+")
 
 
 def machine_name(config: BrowserConfig) -> str:
-    """The name that the settings give, else the one in the data directory; a new one if there is none.
+    """The name in the settings, else the name in the data directory, else a new name.
 
-    Several processes may ask at once: all get the same. Raises InputError if the file cannot be read or written.
+    Processes that call it at the same time get the same name. Raises InputError if the file cannot be read or written.
     """
     if config.machine:
         if not is_id(config.machine):
@@ -49,7 +49,7 @@ def machine_name(config: BrowserConfig) -> str:
 
 
 def known_machine_name(config: BrowserConfig) -> str | None:
-    """The name, or None if this machine cannot keep one: then it opens no profile's directory either."""
+    """The name; None if it cannot be read or written, in which case this machine cannot open profiles either."""
     try:
         return machine_name(config)
     except InputError:
@@ -57,7 +57,7 @@ def known_machine_name(config: BrowserConfig) -> str | None:
 
 
 def _create(path: Path) -> None:
-    """Put a new name in place, whole, unless somebody else was quicker."""
+    """Write a new name, atomically. Keeps the name that another process wrote first."""
     host = _NOT_ALLOWED.sub("-", socket.gethostname().partition(".")[0]).strip("-._")[:_MAX_HOSTNAME] or "machine"
     handle, part = tempfile.mkstemp(prefix=f".{FILE}-", dir=path.parent)
     try:

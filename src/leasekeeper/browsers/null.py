@@ -1,7 +1,7 @@
 """The driver `null`: no browser at all. For tests, and for benchmarks of everything around the browser.
 
-Tasks run under real leases, with heartbeats, steps, sections and evidence files. There is nothing to see, so no
-screenshot; and nothing to close, so the clean close is proven by itself.
+Tasks run under real leases, with heartbeats, steps, sections and evidence files, but without a screenshot. The clean
+close is always proven, since nothing runs.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from leasekeeper.core.profiles import Profile
 from leasekeeper.driver_port import ClientRefused, DevToolsClient, OpenRequest
 from leasekeeper.errors import Fail
 
-# The interpreter: whoever wants to know whether this machine can start a program may start that.
+# The interpreter: checks of whether this machine can start the driver's program start that.
 _INFO: Final = DriverInfo(program=sys.executable, version="0", playwright=False)
 _MESSAGE: Final = "this profile's driver is `null`, which opens no browser: there is no page. Give it `driver: local`"
 NOWHERE: Final = "about:blank"
@@ -54,14 +54,14 @@ class NullDriver:
     async def ready(self) -> DriverInfo:
         return _INFO
 
-    async def status(self, profile: Profile) -> Usage:  # noqa: ARG002 - nobody can use what is not there
+    async def status(self, profile: Profile) -> Usage:  # noqa: ARG002 - there is no browser that anybody could use
         return Usage()
 
     async def check(self, request: OpenRequest) -> Checked:  # noqa: ARG002 - there is nothing to check
         return Checked()
 
     async def accept_manual_use(self, request: OpenRequest) -> None:
-        """Nothing: none is ever found."""
+        """Nothing: `check` never finds any."""
 
     async def start(self, request: OpenRequest, terms: LeaseTerms) -> "NullBrowser":
         return NullBrowser(request.grant.lease.profile_id, terms)
@@ -71,7 +71,7 @@ class NullDriver:
 
 
 class NullBrowser:
-    """What stands where a browser would. See `driver_port.RunningBrowser`."""
+    """Takes a browser's place, without starting one. See `driver_port.RunningBrowser`."""
 
     def __init__(self, profile_id: str, terms: LeaseTerms) -> None:
         self._profile_id = profile_id
@@ -129,16 +129,16 @@ class NullBrowser:
         self.extend(terms.deadline, terms.kill_at)
 
     async def pause(self, why: str) -> None:
-        """Nothing: nobody acts."""
+        """Nothing: there are no commands to pause."""
 
     def resume(self) -> None:
-        """Nothing: nobody was paused."""
+        """Nothing: there are no commands to resume."""
 
     async def add_client(self) -> DevToolsClient:
         raise ClientRefused("a profile of driver null has no browser")
 
     async def close_asked(self) -> None:
-        """Nobody asks: wait for the end."""
+        """Wait for the end: there are no clients that could ask."""
         await self._ended.wait()
 
     async def ended(self, timeout: float) -> BrowserReport | None:
@@ -147,7 +147,7 @@ class NullBrowser:
         return self._report
 
     async def closing(self, timeout: float) -> None:
-        """Nothing: nobody uses it."""
+        """Nothing: Playwright does not use it."""
 
     async def stop(self, *, revoke: str | None = None, with_evidence: bool = False) -> BrowserReport | None:  # noqa: ARG002 - there is nothing to see
         self._end_if_late()
@@ -158,19 +158,19 @@ class NullBrowser:
         return None
 
     def _end_at_deadline(self) -> None:
-        """End at the deadline, which may be extended until then. In the event loop."""
+        """Set the timer for the deadline, again after each extension. Runs in the event loop."""
         if self._timer is not None:
             self._timer.cancel()
         if not self.over:
             self._timer = self._loop.call_later(self._ends_at - boot_time(), self._end_at_deadline)
 
     def _end_if_late(self) -> None:
-        """The timer does not count suspend, and does not run while the loop is blocked: the deadline holds anyway."""
+        """End it after the deadline. The timer may be late: it ignores suspend, and a blocked loop delays it."""
         if boot_time() >= self._ends_at:
             self._end(EndCause.DEADLINE, "")
 
     def _end(self, cause: EndCause, why: str) -> None:
-        """In any thread; the first cause counts."""
+        """End it with this cause, unless it has ended. May be called in any thread."""
         with self._lock:
             if self._report is None:
                 self._report = BrowserReport(

@@ -1,8 +1,8 @@
-"""Ends a browser that outlived its lease, from outside, because its keeper is stopped, hangs or is gone.
+"""Ends a browser that outlived its lease because its keeper is stopped, hangs or is gone. Knows no store.
 
-A process is the browser's if it has the lock file of the profile directory open (the very file: only a keeper and the
-browser that it started have it) and the fence file beside it names the run. Each process is pinned by a pidfd before
-it is identified, so a signal never reaches another program that got the number meanwhile. Knows no store.
+A process belongs to the browser if it has the profile directory's lock file open and the fence file beside it names the
+run: only a keeper and the browser that it started have that very file open. A pidfd is opened for each process before
+it is identified, so a signal never reaches another program that got the same process id meanwhile.
 """
 
 import fcntl
@@ -25,17 +25,17 @@ from leasekeeper.browsers.keeper_reports import ReportUnreadable, read_report
 from leasekeeper.core.browsers import EndCause
 from leasekeeper.core.leases import Lease
 
-# Chromium saves its session on SIGINT and ends in a fraction of a second. The page acts until then.
+# Chromium saves its session on SIGINT and ends in a fraction of a second. Its pages run until then.
 INTERRUPT_SECONDS: Final = 2.0
 MIN_INTERRUPT_SECONDS: Final = 0.25
 KILL_SECONDS: Final = 5.0
-# What a woken keeper gets to write its report: it alone knows the last URL and commands.
+# How long a resumed keeper gets to write its report: only the keeper knows the last URL and commands.
 KEEPER_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedBrowser:
-    """A browser that was ended, and what its keeper did then: `reported`, `killed` (it did not answer) or `gone`."""
+    """A browser that was ended. `keeper`: `reported`, `killed` (it did not respond) or `gone` (there was none)."""
 
     stopped_by: str
     processes: int
@@ -59,12 +59,12 @@ class _Process:
 
 
 def end_overdue(lease: Lease, status: Status, folder: Path, claim: Path, *, expires_in: float) -> EndedBrowser | None:
-    """End the browser of this lease, whatever its keeper does, and see to it that there is a report in `folder`.
+    """End the browser of this lease, whatever its keeper does, and make sure that `folder` has a report.
 
-    If possible before the lease expires, in that many seconds.
+    `expires_in` is the time until the lease expires, in seconds: the browser is ended before that if possible.
 
-    None if there is no process of it on this machine, or if another program is doing it: whoever locks `claim`, the
-    run's entry in the ledger, is the only one. Blocking, for up to 25 s.
+    Returns None if no process of the browser runs on this machine, or if another program is ending it: only one program
+    at a time can lock `claim`, the run's entry in the ledger. Blocks for up to 25 s.
     """
     with ExitStack() as stack:
         if not stack.enter_context(_claimed(claim)):
@@ -80,7 +80,7 @@ def end_overdue(lease: Lease, status: Status, folder: Path, claim: Path, *, expi
         for each in keepers:
             each.send(signal.SIGCONT)
         if not browsers:
-            return None  # its keeper is about to report, or can now
+            return None  # the browser has ended: its keeper can report now
         keeper = _end_keeper(keepers, lease, folder)
         all_gone = not any(family_of(pid, status.user_data_dir) for pid in sessions)
         if keeper != "reported":
@@ -93,7 +93,7 @@ def end_overdue(lease: Lease, status: Status, folder: Path, claim: Path, *, expi
 
 @contextmanager
 def _claimed(claim: Path) -> Iterator[bool]:
-    """Whether nobody else on this machine is at it."""
+    """Lock the claim file. Yields False if another program of this machine has locked it, or if there is none."""
     try:
         handle = os.open(claim, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -152,7 +152,7 @@ def _has_open(pid: int, wanted: os.stat_result) -> bool:
 
 
 def _is_fenced_for(user_data_dir: str, lease: Lease) -> bool:
-    """Whether the directory was opened last under this very lease. While the lock is held nobody else opens it."""
+    """Whether the directory was last opened under this very lease. Nobody else can open it while the lock is taken."""
     try:
         fence = read_fence(user_data_dir)
     except FenceUnreadable:
@@ -165,7 +165,7 @@ def _is_fenced_for(user_data_dir: str, lease: Lease) -> bool:
 
 
 def _family(sessions: list[int]) -> list[_Process]:
-    """The child processes: a keeper starts each browser in a session of its own, which cannot end while they live."""
+    """The members of these process sessions: a keeper starts each browser in a session of its own."""
     found = []
     for session in sessions:
         for pid in members_of(session):
@@ -178,7 +178,7 @@ def _family(sessions: list[int]) -> list[_Process]:
 
 
 def _stop(browsers: list[_Process], family: list[_Process], seconds: float) -> str:
-    """SIGINT, then SIGKILL. Returns what it took."""
+    """Send SIGINT, then SIGKILL. Returns the name of the signal that ended the browser."""
     for each in browsers:
         each.send(signal.SIGINT)
     until = boot_time() + max(MIN_INTERRUPT_SECONDS, min(seconds, INTERRUPT_SECONDS))
@@ -194,7 +194,10 @@ def _stop(browsers: list[_Process], family: list[_Process], seconds: float) -> s
 
 
 def _end_keeper(keepers: list[_Process], lease: Lease, folder: Path) -> str:
-    """Without its browser a keeper can only report. One that does not even do that would keep the directory locked."""
+    """Wait for the keepers to report and end; kill those that do not: they would keep the directory locked.
+
+    Returns what `EndedBrowser.keeper` says.
+    """
     for each in keepers:
         if not each.ended(KEEPER_SECONDS):
             each.send(signal.SIGKILL)

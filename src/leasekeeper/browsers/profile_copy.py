@@ -1,7 +1,7 @@
-"""A throwaway copy of a profile, for runs that share it: each has a directory of its own, none writes to the real one.
+"""A throwaway copy of a profile's directory, for a run that must not change the profile.
 
-While runs share a profile no browser writes to its directory. A shared lock keeps a keeper out that would open it
-meanwhile.
+Each such run has a copy of its own, and none writes to the real directory. While a copy is made, a shared lock keeps a
+browser from opening the directory.
 """
 
 import os
@@ -13,7 +13,7 @@ from leasekeeper.browsers.keeper.fence_file import OWN_FOLDER, lock_directory
 from leasekeeper.browsers.keeper.orders import Refused
 from leasekeeper.errors import Fail
 
-# What a browser makes again by itself, or what belongs to the process that has the directory open.
+# A browser creates these again by itself, or they belong to the process that has the directory open.
 _LEFT_OUT: Final = shutil.ignore_patterns(
     OWN_FOLDER, "Singleton*", "Cache", "Code Cache", "GPUCache", "Dawn*Cache", "Gr*Cache", "ShaderCache", "Crash*",
     "component_crx_cache", "Sessions", "*.tmp",
@@ -21,7 +21,7 @@ _LEFT_OUT: Final = shutil.ignore_patterns(
 
 
 def copy_profile(directory: Path, copy: Path) -> None:
-    """Copy what a session lives in, without caches. Raises Fail if somebody has the directory open."""
+    """Copy the files of a session, without caches. Raises Fail if a browser has the directory open."""
     try:
         lock = lock_directory(str(directory), shared=True)
     except Refused as refused:

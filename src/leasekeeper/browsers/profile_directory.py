@@ -1,6 +1,6 @@
-"""A profile's directory before a browser opens in it: where it is, whether it may be opened, whether it was touched.
+"""A profile's directory before a browser opens it: its path, whether it may be opened, whether somebody changed it.
 
-Refusals are `Fail`s with a reason of the table. The keeper checks again under the directory's lock, and decides.
+Raises `Fail` with a reason of the failure table. The keeper checks again under the directory's lock; its answer counts.
 """
 
 import json
@@ -19,7 +19,7 @@ from leasekeeper.core.failures import Reason
 from leasekeeper.core.profiles import Profile
 from leasekeeper.errors import Fail
 
-# A directory that is not empty has one of these, or is not a browser's.
+# A user data directory that is not empty has at least one of these.
 _SIGNS: Final = ("Local State", "Default", "Last Version", "SingletonLock", OWN_FOLDER)
 _JSON_FILES: Final = ("Local State", "Default/Preferences")
 
@@ -30,13 +30,13 @@ class Condition(StrEnum):
     NEW = "new"  # nothing in it yet
     SEALED = "sealed"  # as the last run left it
     UNSEALED = "unsealed"  # the last run did not end with a proven close: the store knows why
-    CHANGED = "changed"  # touched since the last run
-    ADOPTED = "adopted"  # a profile that somebody else made
+    CHANGED = "changed"  # changed since the last run
+    ADOPTED = "adopted"  # a used profile that Leasekeeper has not opened yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What was found. `engine` is the browser's major version that used the profile last."""
+    """The result of `inspect`. `changed` names the changed files, `engine` the major version of the last browser."""
 
     condition: Condition
     changed: tuple[str, ...] = ()
@@ -58,9 +58,9 @@ class Inspection:
 
 
 class StrangeDirectory(Fail):
-    """A directory that is not the profile's as its store knows it.
+    """The directory does not match what the store knows: another store opened it, or the session is missing.
 
-    `directory_token` is the token that it was opened under, which this store never granted.
+    `directory_token` is the token in its fence file, which this store never granted; None if the session is missing.
     """
 
     def __init__(self, reason: str, detail: str, *, directory_token: int | None = None) -> None:
@@ -69,19 +69,19 @@ class StrangeDirectory(Fail):
 
 
 def directory_of(profile: Profile, data_dir: Path) -> Path:
-    """Where a profile's browser keeps its session, on this machine."""
+    """The path of a profile's user data directory on this machine."""
     return Path(profile.user_data_dir or data_dir / "profiles" / profile.profile_id)
 
 
 def claim_directory(path: Path) -> Path:
-    """The real path of a profile's directory, made if need be, open to its owner only.
+    """Create a profile's directory if it is missing, make it private, and return its real path.
 
-    Raises Fail if it cannot be a profile's own: a system folder, a folder of something else, a link out of its folder.
+    Raises Fail if it cannot be a profile's own: a system folder, a folder with other files, a link out of its folder.
     """
     real = real_directory(path)
     try:
         real.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # In this order: whoever makes the directory at this moment begins with a sign.
+        # List first, then look for signs: a browser that creates its profile right now writes a sign first.
         if any(real.iterdir()) and not any((real / sign).exists() for sign in _SIGNS):
             raise _mismatch(f"{path} holds something else than a browser's user data; give the profile one of its own")
         if stat.S_IMODE(real.stat().st_mode) & 0o077:
@@ -92,7 +92,7 @@ def claim_directory(path: Path) -> Path:
 
 
 def real_directory(path: Path) -> Path:
-    """Where a profile's directory really is; it need not be there. Raises Fail if it cannot be a profile's own."""
+    """The real path of a profile's directory, which need not exist. Raises Fail if it cannot be a profile's own."""
     path = path.expanduser().absolute()
     real = path.resolve()
     if len(real.parts) <= 2 or real == Path.home().resolve():
@@ -148,8 +148,11 @@ def _condition(directory: str) -> tuple[Condition, tuple[str, ...]]:
 
 
 def refuse_foreign(directory: Path, *, token: int, run_id: str) -> None:
-    """Raise StrangeDirectory for one that another store has opened: a store's tokens only grow, and this one has a
-    higher one, or the same of another run. A person has to decide."""
+    """Raise StrangeDirectory if another store opened the directory.
+
+    A store's tokens only grow, so a fence file with a higher token, or with the same token of another run, was written
+    by another store. A person has to decide.
+    """
     try:
         fence = read_fence(str(directory))
     except FenceUnreadable:
@@ -165,14 +168,14 @@ def refuse_foreign(directory: Path, *, token: int, run_id: str) -> None:
 
 
 def refuse_empty(directory: Path, *, opened_by: int | None) -> None:
-    """Raise StrangeDirectory for an empty one of a profile that a browser (`opened_by`) has used.
+    """Raise StrangeDirectory if the directory is empty, but a browser has used the profile (`opened_by`, its version).
 
-    A worker that was started somewhere else would begin a new session of it, unnoticed.
+    Otherwise a worker with the wrong data directory would start a new session, and nobody would notice.
     """
     if opened_by is None or fingerprint(str(directory)):
         return
     with suppress(OSError):
-        directory.rmdir()  # made a moment ago
+        directory.rmdir()  # `claim_directory` created it a moment ago
     raise StrangeDirectory(
         Reason.PROFILE_DIRECTORY_EMPTY,
         f"the profile was opened before, by browser version {opened_by}, but {directory} is empty: its session is "
@@ -188,9 +191,9 @@ def manual_use_of(directory: Path) -> str:
 
 
 def accept_changes(directory: Path, *, token: int, run_id: str) -> None:
-    """Seal the directory as it is: what somebody changed in it was reported, and must not be found again.
+    """Seal the directory as it is: its changes were reported and must not be reported again.
 
-    Under the directory's lock, and only if no higher token was here. Raises Fail if somebody has the directory.
+    Takes the directory's lock. Raises Fail if the directory is in use, or if another store opened it.
     """
     with lock(directory):
         refuse_foreign(directory, token=token, run_id=run_id)

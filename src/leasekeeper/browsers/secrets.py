@@ -1,6 +1,6 @@
-"""Credentials by reference: `env:NAME` or `file:PATH` → user and password, at the last moment, never in a message.
+"""Proxy credentials from a reference, `env:NAME` or `file:PATH`. Read just before use, never shown in a message.
 
-What `secret:NAME` leads to is for `runtime.secrets`: the store hands it out. Here it is only read as user:password.
+`runtime.secrets` gets the text of `secret:NAME` from the store; this module then only parses it as user:password.
 """
 
 import os
@@ -12,7 +12,7 @@ from leasekeeper.secret_files import OTHERS, read_secret_file
 
 
 def resolve_credentials(reference: str | None, environ: Mapping[str, str] | None = None) -> Credentials | None:
-    """What `env:NAME` or `file:PATH` leads to, written as user:password. Raises InputError that shows no secret."""
+    """The credentials at `env:NAME` or `file:PATH`; None for no reference. Raises InputError that shows no secret."""
     if reference is None:
         return None
     kind, _, place = reference.partition(":")
@@ -30,7 +30,7 @@ def resolve_credentials(reference: str | None, environ: Mapping[str, str] | None
 
 
 def read_credentials(text: str, reference: str) -> Credentials:
-    """What a reference led to, written as user:password. Raises InputError that shows no secret."""
+    """Parse the text of a reference, `user:password`. Raises InputError that shows no secret."""
     username, colon, password = text.strip("\r\n").partition(":")
     if not colon or not username or not password:
         raise InputError(f"credentials {reference}: what is there is not written as user:password")

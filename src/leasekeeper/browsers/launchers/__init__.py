@@ -1,8 +1,8 @@
-"""Launchers, one file each: the calls of its local API, as data. `describe` makes of one what a keeper needs.
+"""The launchers' local APIs as data, one file per vendor. `describe` builds from one what a keeper needs.
 
-Read `keeper.launcher_calls` for how a description is carried out. A text in braces is filled in: `{profile}`,
-`{folder}`, `{headless}`, `{token}`, `{place}` (host and port of its address), or, in an endpoint, whatever the answer
-has at that path.
+`keeper.launcher_calls` makes the calls. Placeholders in braces are replaced: `{profile}`, `{folder}`, `{headless}`,
+`{token}`, `{place}` (host and port of the launcher's address). In an endpoint, `{a.b}` is the value at that path of the
+answer.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ STEPS: Final = ("start", "stop", "status", "list", "plan", "users")
 
 
 def vendor(driver: str) -> Mapping[str, Any]:
-    """The description of a launcher of this kind; empty for those that bring their own."""
+    """The description of this kind of launcher; empty for `http` and `cdp`, whose calls are in the fleet file."""
     if driver in (HTTP, CDP):
         return {}
     found: Mapping[str, Any] = import_module(f"leasekeeper.browsers.launchers.{driver}").LAUNCHER
@@ -24,12 +24,12 @@ def vendor(driver: str) -> Mapping[str, Any]:
 
 
 def confirm_seconds(description: Mapping[str, Any]) -> float:
-    """How far apart the two answers must be that prove a profile idle; 0: one is enough."""
+    """The time between the two answers that prove a profile idle; 0 if one answer is enough."""
     return float(description.get("confirm_seconds") or 0.0)
 
 
 def describe(launcher: Launcher, profile: str, *, headless: bool, token: str | None) -> dict[str, Any]:
-    """Everything that is needed to start, inspect and stop one profile. Holds the token: for orders and memory only."""
+    """The calls and values to start, inspect and stop one profile. Contains the token: for the keeper's orders only."""
     found: dict[str, Any] = {**vendor(launcher.driver), **launcher.calls}
     url = str(launcher.url or found.get("url") or "http://127.0.0.1")
     values = {

@@ -1,4 +1,4 @@
-"""AdsPower: the local API. It answers HTTP 200 to everything; `code` says whether it worked, `msg` why not."""
+"""AdsPower's local API. It always answers HTTP 200; `code` says whether the call worked, `msg` why not."""
 
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ LAUNCHER: Final[dict[str, Any]] = {
         "running": [{"code": 0, "data.status": "Active"}],
         "idle": [{"code": 0, "data.status": "Inactive"}],
     },
-    # Who has it open, on whatever machine of the team.
+    # Who has the profile open, on any machine of the team.
     "users": {
         "method": "POST",
         "path": "/api/v1/browser/cloud-active",

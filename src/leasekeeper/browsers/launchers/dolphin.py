@@ -1,4 +1,4 @@
-"""Dolphin{anty}: the local API. After a stop it says "duplicate" for a moment: its status is asked twice."""
+"""Dolphin{anty}'s local API. For a moment after a stop, a start is refused as "duplicate": so status is asked twice."""
 
 from typing import Any, Final
 

@@ -1,6 +1,6 @@
-"""GoLogin's desktop program. It has no call that says whether a profile runs: its stop and the endpoint have to do.
+"""GoLogin's desktop program. No call says whether a profile runs: a confirmed stop and a closed endpoint must prove it.
 
-A 429 of its cloud API can cost the token for good, so calls are spaced (`calls_per_minute`) and never repeated at once.
+After a 429 its cloud API may block the token for good: calls are spaced (`calls_per_minute`) and not retried at once.
 """
 
 from typing import Any, Final

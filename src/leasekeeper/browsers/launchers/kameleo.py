@@ -1,5 +1,5 @@
-"""Kameleo's local API. Its DevTools address belongs to Kameleo itself, and opening it starts the profile: nobody asks
-there whether the browser has gone, the status has to do."""
+"""Kameleo's local API. Kameleo itself listens at the DevTools address, and a connection there starts the profile. So
+only the status call is used to check that the browser has ended, not the endpoint."""
 
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ LAUNCHER: Final[dict[str, Any]] = {
         "running": [{"lifetimeState": ["running", "starting", "loading", "locked", "terminating"]}],
         "idle": [{"lifetimeState": ["created", "terminated"]}],
     },
-    # A limit of -1 is none.
+    # -1 means no limit.
     "plan": {"method": "GET", "path": "/general/user-info", "cap": "runningUserProfiles.total.maximumLimit"},
     "list": {"method": "GET", "path": "/profiles", "items": "", "id": "id", "name": "name"},
 }

@@ -1,4 +1,4 @@
-"""Multilogin X: the launcher agent on this machine. Its answers are wrapped in `data` and `status`."""
+"""Multilogin X: the launcher agent on this machine. Its answers have the result in `data`, errors in `status`."""
 
 from typing import Any, Final
 
