@@ -187,7 +187,7 @@ async def test_a_data_directory_that_others_may_write_to_starts_no_keeper_and_co
             why = str((await unwell(home)).unwell_reason)
             assert why.startswith(f"data directory cannot be used: {home.data} can be written to by other users (mode")
             waits = await home.store.get(Job, job.job_id)
-            assert (waits.state, waits.attempt) == ("queued", 0)
+            assert (waits.attempt, waits.blocked_reason) == (0, "blocked_by_no_worker")
             home.data.chmod(0o755)
             (done,) = await home.settled(job)
             assert (done.state, done.attempt) == ("completed", 1)

@@ -169,7 +169,7 @@ async def test_a_folder_of_the_worker_that_cannot_be_used_costs_no_job_an_attemp
         assert why.startswith(f"data directory cannot be used: {folder}")
         assert "may write to it" in why
         found = await home.store.get(Job, job.job_id)
-        assert (found.state, found.attempt) == (JobState.QUEUED, 0)
+        assert (found.attempt, found.blocked_reason) == (0, Blocked.NO_WORKER)
         folder.unlink()
         aside.rename(folder)
         (done,) = await home.settled(job)
