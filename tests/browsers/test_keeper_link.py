@@ -255,6 +255,14 @@ async def test_closing_notifies_the_keeper_and_flushes(tmp_path: Path) -> None:
     keeper.close()
 
 
+def test_a_report_of_an_earlier_version_about_a_refusal_is_read(tmp_path: Path) -> None:
+    refused = {"reason": "STALE_TOKEN", "message": "token 1 is below 9"}
+    (tmp_path / "report.json").write_text(json.dumps({**REPORT, "refused": refused, "cause": ""}))
+    report = read_report(tmp_path)
+    assert report is not None
+    assert (report.cause, report.refused and report.refused.reason) == (None, "STALE_TOKEN")
+
+
 def test_no_report_is_none_and_a_strange_one_is_refused(tmp_path: Path) -> None:
     assert read_report(tmp_path) is None
     for content in ("", "[]", json.dumps({**REPORT, "version": 2}), json.dumps({"version": 1})):

@@ -83,7 +83,7 @@ def _report(found: Mapping[str, Any]) -> BrowserReport:
             message=str(refused["message"]),
             retry_after=timedelta(seconds=float(refused.get("retry_after_seconds", 0.0))),
         ),
-        cause=_optional(found["cause"], EndCause),
+        cause=_optional(found["cause"] or None, EndCause),  # "": a report of an earlier version about a refusal
         stopped_by=str(found["stopped_by"]),
         exit_code=_optional(found["exit_code"], int),
         signal=_optional(found["signal"], int),

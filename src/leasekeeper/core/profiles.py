@@ -70,7 +70,8 @@ class Cause(StrEnum):
 class StateCause(StrEnum):
     """What put a profile into its state, as a code. `Cause` is the rule that allowed the move; this is the fact.
 
-    `state_reason` says the same as a sentence, and `state_data` has the facts that STATE_DATA lists.
+    `state_reason` says the same as a sentence, and `state_data` has the facts that STATE_DATA lists. A new cause needs
+    a new schema number: programs of an earlier schema cannot read it.
     """
 
     ADDED = "added"

@@ -143,7 +143,7 @@ class ProfileVerdict:
     state: ProfileState | None
     cause: Cause
     reason: str
-    state_cause: StateCause | None
+    state_cause: StateCause | None = None
     state_data: Mapping[str, object] = field(default_factory=dict)
     unresolved: bool = False
     restore: Token | None = None
