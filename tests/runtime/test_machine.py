@@ -16,6 +16,7 @@ from leasekeeper.browsers.finding import find_browser
 from leasekeeper.client import Client
 from leasekeeper.core.jobs import Job, JobState
 from leasekeeper.core.leases import RunRecord, RunResult
+from leasekeeper.core.machine import Trouble
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.why import explain
 from leasekeeper.core.workers import Worker
@@ -175,6 +176,21 @@ async def test_a_folder_of_the_worker_that_cannot_be_used_costs_no_job_an_attemp
         (done,) = await home.settled(job)
         assert (done.state, done.attempt) == (JobState.COMPLETED, 1)
         assert (await home.lane("p2")).state == "available"
+
+
+async def test_a_data_directory_that_is_gone_is_made_again_once_it_can_be(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.touch()
+    here = machine.Machine(data, lambda: None, None)
+    found = await here.blame_for_opening(OSError("the browser could not be started"))
+    assert found is not None
+    assert found.trouble is Trouble.DATA_DIR_UNUSABLE
+    await here.check()
+    assert here.unwell is not None
+    data.unlink()
+    await here.check()
+    assert here.unwell is None
+    assert (data / "bin").is_dir()
 
 
 async def test_a_directory_of_one_profile_that_cannot_be_used_is_not_the_machines(

@@ -52,7 +52,7 @@ async def open_leased(
         await run_in_thread(ledger.note, lease.run_id, lease.lease_id)
         opened = await opener.open(grant, guard, evidence, sync=False, by_person=by_person, mode=mode)
     except Exception as error:
-        refused = opener.refusal(error)
+        refused = await opener.refusal(error)
         await settle_with_retries(store, _unopened(opener, grant, refused), guard.kept)
         with suppress(OSError):  # the folder itself may be what failed
             ledger.strike(lease.run_id)

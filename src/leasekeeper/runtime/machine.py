@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from leasekeeper.browsers.data_directory import PROBE, try_data_dir
+from leasekeeper.browsers.data_directory import PROBE, claim_data_dir, try_data_dir
 from leasekeeper.browsers.empty_directories import ProfilesMissing
 from leasekeeper.browsers.finding import version_of
 from leasekeeper.core.machine import Trouble, trouble_of
@@ -79,14 +79,23 @@ class Machine:
     def unwatch(self, on_change: Callable[[], None]) -> None:
         self._listeners.remove(on_change)
 
-    def blame(self, error: BaseException | str, *, before_task: bool = False) -> Unwell | None:
-        """If the machine caused this error, mark it unwell and return what is wrong; else return None.
+    def blame(self, error: BaseException | str) -> Unwell | None:
+        """If the machine caused this error, mark it unwell and return what is wrong; else return None."""
+        return self._mark(self._found(error))
 
-        `before_task`: the browser or one of the worker's own files failed, not a file of a task.
+    async def blame_for_opening(self, error: BaseException) -> Unwell | None:
+        """The same for an error before the task: the browser, or one of the worker's own files, failed. If the error
+        itself does not say that the machine is the cause, the data directory is tested, in a thread: the disk may hang.
         """
         found = self._found(error)
-        if found is None and before_task and isinstance(error, BaseException):
-            found = self._of_data_dir(error)
+        if found is None:
+            try:
+                found = await run_in_thread(self._of_data_dir, error)
+            except RuntimeError as no_thread:
+                found = self._found(no_thread)
+        return self._mark(found)
+
+    def _mark(self, found: Unwell | None) -> Unwell | None:
         if found is None:
             return None
         if self.unwell is None:
@@ -189,6 +198,8 @@ class Machine:
     def _probe(self, unwell: Unwell) -> None:
         """Test on a small scale what a run needs. Raises if that fails."""
         program = self._browser()
+        if unwell.trouble in (Trouble.DISK_FULL, Trouble.DISK_READ_ONLY, Trouble.DATA_DIR_UNUSABLE):
+            claim_data_dir(self._data_dir)  # it may be missing: a volume was mounted since, or a folder was removed
         match unwell.trouble:
             case Trouble.DISK_FULL | Trouble.DISK_READ_ONLY:
                 for folder in {_folder(unwell.path), self._data_dir}:

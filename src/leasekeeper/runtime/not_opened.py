@@ -66,7 +66,7 @@ def as_not_opened(error: Exception) -> NotOpened:
         case LeasekeeperError():
             return NotOpened(Reason.BROWSER_LAUNCH_FAILED, error.message)
         case OSError():
-            return NotOpened(Reason.BROWSER_LAUNCH_FAILED, str(error))
+            return NotOpened(Reason.BROWSER_LAUNCH_FAILED, str(error) or type(error).__name__)
     return NotOpened(Reason.BROWSER_LAUNCH_FAILED, f"{type(error).__name__}: {safe_str(error)}")
 
 

@@ -6,6 +6,7 @@ How a browser is launched is in `browser_launches`; why there is none, in `not_o
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -147,7 +148,8 @@ class BrowserOpener:
             async with launches.start(request, guard, evidence.folder) as browser:
                 session = await self._open_session(browser, guard, sync=sync)
         except NotOpened as refused:
-            await launches.launchers.back_off(request.launcher, refused.reason, refused.retry_after)
+            with suppress(LeasekeeperError):  # why there is no browser counts, also while the store is away
+                await launches.launchers.back_off(request.launcher, refused.reason, refused.retry_after)
             raise
         finally:
             self._on_launch()
@@ -191,12 +193,15 @@ class BrowserOpener:
             refused.begun, refused.report = browser.begun, report
             raise refused from error
 
-    def refusal(self, error: Exception) -> NotOpened:
+    async def refusal(self, error: Exception) -> NotOpened:
         """The error of an opening as NotOpened. If this machine caused it, the job is given back."""
         refused = as_not_opened(error)
-        before_task = refused.reason in (Reason.BROWSER_LAUNCH_FAILED, Reason.EVIDENCE_NOT_SAVED)
-        lost = refused.reason == Reason.LEASE_LOST
-        unwell = None if lost else self.machine.blame(error, before_task=before_task)
+        if refused.reason == Reason.LEASE_LOST:
+            unwell = None
+        elif refused.reason in (Reason.BROWSER_LAUNCH_FAILED, Reason.EVIDENCE_NOT_SAVED):
+            unwell = await self.machine.blame_for_opening(error)
+        else:
+            unwell = self.machine.blame(error)
         if unwell is not None:
             return given_back(refused, Reason.MACHINE_UNWELL, unwell.message)
         if not isinstance(error, NotOpened | LeasekeeperError | OSError):

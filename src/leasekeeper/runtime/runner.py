@@ -167,7 +167,7 @@ class Runner:
                 seen = current.opened.session.url()
                 current.final_url = None if seen is None else self._opener.redactor.url(seen)
                 await self._settling.close(current, Outcome(reason=Reason.BROWSER_LAUNCH_FAILED))
-            raise self._opener.refusal(error) from error
+            raise await self._opener.refusal(error) from error
         self._opener.machine.works()
         current.record_time("open", since)
 

@@ -446,7 +446,7 @@ class SessionHost:
                 try:
                     await opener.prepare()
                 except (LeasekeeperError, OSError) as error:
-                    unwell = self.machine.blame(error, before_task=True)
+                    unwell = await self.machine.blame_for_opening(error)
                     if unwell is None:
                         raise
                     raise machine_unwell(unwell) from error
