@@ -273,6 +273,7 @@ class HeldLease:
         return self
 
     async def _enter(self) -> None:
+        self._heartbeat.start()
         self._grant, sent_at = await acquire_waiting(
             self._store, self._lost_leases, self._request, self._choice, self._wait
         )

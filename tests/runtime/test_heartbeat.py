@@ -64,6 +64,10 @@ def leases(count: int, timing: Timing) -> list[Lease]:
     return made
 
 
+def refuse_thread(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 async def losing(network: Network) -> list[str]:
     reported: list[str] = []
     heartbeat = Heartbeat(network.open, TIMING)
@@ -153,6 +157,26 @@ def test_a_long_lease_is_renewed_every_minute_and_its_holder_stops_long_before_i
         heartbeat.close()
 
 
+async def test_a_thread_that_was_started_before_the_first_lease_renews_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a lease is requested only once the thread runs: no thread has to be started for it."""
+    network = Network()
+    heartbeat = Heartbeat(network.open, TIMING)
+    (lease,) = leases(1, TIMING)
+
+    async def renewed() -> list[int]:
+        return network.batches
+
+    heartbeat.start()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse_thread)
+            heartbeat.start()
+            heartbeat.keep(lease, boot_time(), lambda _: None)
+        await until(renewed)
+    finally:
+        await asyncio.to_thread(heartbeat.close)
+
+
 async def test_a_thread_that_could_not_be_started_is_started_for_the_next_lease(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -160,14 +184,11 @@ async def test_a_thread_that_could_not_be_started_is_started_for_the_next_lease(
     heartbeat = Heartbeat(network.open, TIMING)
     first, second = leases(2, TIMING)
 
-    def refused(_thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     async def renewed() -> list[int]:
         return network.batches
 
     with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", refused)
+        patched.setattr(threading.Thread, "start", refuse_thread)
         with pytest.raises(RuntimeError, match="new thread"):
             heartbeat.keep(first, boot_time(), lambda _: None)
     kept = heartbeat.keep(second, boot_time(), lambda _: None)

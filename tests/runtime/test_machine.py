@@ -15,7 +15,7 @@ from leasekeeper import App, Run
 from leasekeeper.browsers.finding import find_browser
 from leasekeeper.client import Client
 from leasekeeper.core.jobs import Job, JobState
-from leasekeeper.core.leases import RunRecord, RunResult
+from leasekeeper.core.leases import Lease, RunRecord, RunResult
 from leasekeeper.core.machine import Trouble
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.why import explain
@@ -24,6 +24,7 @@ from leasekeeper.errors import Conflict
 from leasekeeper.runtime import machine
 from leasekeeper.runtime.heartbeat import Heartbeat
 from leasekeeper.runtime.manual_run import run_manually
+from leasekeeper.runtime.profile_transfer import Transfer
 from leasekeeper.runtime.shutdown import Shutdown
 from tests.conformance.world import profile
 from tests.runtime.browsing import House, house
@@ -204,13 +205,16 @@ async def test_a_directory_of_one_profile_that_cannot_be_used_is_not_the_machine
         assert [each.unwell_reason for each in await workers(home)] == [None]
 
 
-def refuse_keeper_threads(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """So many times no thread can be started for the socket of a keeper."""
+KEEPER, HEARTBEAT = "leasekeeper-keeper-socket", "leasekeeper-heartbeat"
+
+
+def refuse_threads(monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> None:
+    """So many times no thread with this name can be started."""
     start = threading.Thread.start
     refused: list[threading.Thread] = []
 
     def start_or_refuse(thread: threading.Thread) -> None:
-        if thread.name == "leasekeeper-keeper-socket" and len(refused) < times:
+        if thread.name == name and len(refused) < times:
             refused.append(thread)
             raise RuntimeError("can't start new thread")
         start(thread)
@@ -222,7 +226,7 @@ async def test_too_many_processes_cost_no_job_an_attempt(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(machine, "FIRST_CHECK_SECONDS", 0.2)
-    refuse_keeper_threads(monkeypatch, 1)
+    refuse_threads(monkeypatch, KEEPER, 1)
     async with house(new_app(), sqlite_url, tmp_path) as home, home.worker():
         (done,) = await home.settled(await home.submit("visit"))
         assert (done.state, done.attempt) == (JobState.COMPLETED, 1)
@@ -233,11 +237,40 @@ async def test_too_many_processes_cost_no_job_an_attempt(
     assert any("is unwell: too many processes" in record.getMessage() for record in caplog.records)
 
 
-@pytest.mark.parametrize("how", ["client.browser", "open"])
-async def test_too_many_processes_cost_nobody_a_profile(
+async def test_a_worker_that_cannot_start_its_heartbeat_thread_claims_no_job(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody would renew the lease of the job: it would expire, and its profile need a decision."""
+    monkeypatch.setattr(machine, "FIRST_CHECK_SECONDS", 0.2)
+    refuse_threads(monkeypatch, HEARTBEAT, 1)
+    async with house(new_app(), sqlite_url, tmp_path) as home, home.worker():
+        (done,) = await home.settled(await home.submit("visit"))
+        assert (done.state, done.attempt) == (JobState.COMPLETED, 1)
+        assert [run.stop_reason for run in (await home.store.find(RunRecord)).items] == [None]
+        assert (await home.lane()).state == "available"
+    assert any("is unwell: too many processes" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("how", ["client.lease", "transfer"])
+async def test_no_profile_is_leased_if_the_heartbeat_thread_cannot_be_started(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    refuse_keeper_threads(monkeypatch, 1)
+    refuse_threads(monkeypatch, HEARTBEAT, 1)
+    use = lease_with_client if how == "client.lease" else trim
+    async with house(new_app(), sqlite_url, tmp_path) as home:
+        with pytest.raises(RuntimeError, match="new thread"):
+            await use(home)
+        assert (await home.lane()).state == "available"
+        assert not (await home.store.find(Lease)).items
+        await use(home)
+
+
+@pytest.mark.parametrize("thread", [KEEPER, HEARTBEAT])
+@pytest.mark.parametrize("how", ["client.browser", "open"])
+async def test_too_many_processes_cost_nobody_a_profile(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, thread: str
+) -> None:
+    refuse_threads(monkeypatch, thread, 1)
     open_one = open_with_client if how == "client.browser" else open_by_hand
     async with house(new_app(), sqlite_url, tmp_path) as home:
         with pytest.raises(Conflict, match="too many processes") as seen:
@@ -276,6 +309,25 @@ async def open_with_client(home: House) -> None:
             pass
     finally:
         await client.close()
+
+
+async def lease_with_client(home: House) -> None:
+    client = Client(await home.open_store(), home.config)
+    try:
+        async with client.lease("p1"):
+            pass
+    finally:
+        await client.close()
+
+
+async def trim(home: House) -> None:
+    heartbeat = Heartbeat(home.open_store, home.config.policy.timing)
+    try:
+        await Transfer(store=home.store, config=home.config, heartbeat=heartbeat, who="ann", actor="ann").trim(
+            "p1", counting=lambda _total: lambda _size: None
+        )
+    finally:
+        heartbeat.close()
 
 
 async def open_by_hand(home: House) -> None:

@@ -252,6 +252,15 @@ class Heartbeat:
         self._overdue_at = 0.0
         self.trouble = FailureLog()
 
+    def start(self) -> None:
+        """Start the thread, if it does not run yet. Call this before a lease is requested: a lease that nobody renews
+        expires. Raises RuntimeError if no thread can be started now; the next call tries again."""
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._main, name="leasekeeper-heartbeat", daemon=True)
+                thread.start()
+                self._thread = thread  # not before: if it cannot be started now, the next call tries again
+
     def keep(
         self,
         lease: Lease,
@@ -274,11 +283,8 @@ class Heartbeat:
             on_renewed=on_renewed,
             trouble=self.trouble,
         )
+        self.start()
         with self._lock:
-            if self._thread is None:
-                thread = threading.Thread(target=self._main, name="leasekeeper-heartbeat", daemon=True)
-                thread.start()
-                self._thread = thread  # not before: where no thread can be started now, the next lease tries again
             self._kept[lease.lease_id] = kept
         self._wake_thread()
         return kept

@@ -14,7 +14,7 @@ from leasekeeper.errors import Conflict
 from leasekeeper.ports import Grant, Store
 from leasekeeper.runtime.endings import unopened_facts
 from leasekeeper.runtime.evidence import RunEvidence, report_summary
-from leasekeeper.runtime.heartbeat import settle_with_retries
+from leasekeeper.runtime.heartbeat import Heartbeat, settle_with_retries
 from leasekeeper.runtime.lease_guard import LeaseGuard
 from leasekeeper.runtime.lost_runs import Ledger
 from leasekeeper.runtime.machine import Machine, Unwell
@@ -23,9 +23,15 @@ from leasekeeper.runtime.opening import BrowserOpener, Opened
 from leasekeeper.threads import run_in_thread
 
 
-def check_machine(machine: Machine) -> None:
-    """Call this before a profile is leased. Raises Conflict if this machine cannot open a browser now."""
+def check_machine(machine: Machine, heartbeat: Heartbeat) -> None:
+    """Call this before a profile is leased. Raises Conflict if this machine cannot open a browser now, or cannot start
+    the thread that renews the lease."""
     machine.check_room()
+    try:
+        heartbeat.start()
+    except RuntimeError as error:
+        if machine.blame(error) is None:
+            raise
     if machine.unwell is not None:
         raise machine_unwell(machine.unwell)
 

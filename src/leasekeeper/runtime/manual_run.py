@@ -69,7 +69,7 @@ async def run_manually(
     opener = BrowserOpener(config.browsers, store)
     try:
         browser = await opener.prepare()
-        check_machine(opener.machine)
+        check_machine(opener.machine, heartbeat)
         sent_at = boot_time()
         request = LeaseRequest(
             profile_id=ProfileId(profile_id if isinstance(profile_id, str) else ""),

@@ -210,6 +210,7 @@ class Transfer:
     @asynccontextmanager
     async def _leased(self, profile_id: str) -> "AsyncIterator[_Under]":
         request = await self._request(profile_id)
+        self.heartbeat.start()
         grant, sent_at = await acquire_waiting(
             self.store, LostLeases(self.store, self.config), request, None, timedelta(0)
         )

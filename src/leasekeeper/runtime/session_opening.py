@@ -39,7 +39,7 @@ async def open_session(
     If the caller is cancelled meanwhile, nothing is left behind: a lease is given back, a browser closed and settled.
     """
     terms = terms or SessionTerms()
-    check_machine(opener.machine)
+    check_machine(opener.machine, heartbeat)
     request = replace(request, engine=opener.info.engine)
     grant, sent_at = await acquire_waiting(store, lost_leases, request, choice, wait)
     opening = asyncio.ensure_future(_open(store, opener, LeaseGuard(heartbeat, grant.lease, sent_at), grant, terms))

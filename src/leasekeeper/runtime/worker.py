@@ -183,6 +183,7 @@ class Worker:
                 continue
             sent_at = boot_time()
             try:
+                self._heartbeat.start()
                 engine = (await self._opener.ready()).engine
                 limit = 1 if self.machine.on_trial else min(free, self._config.browsers.launch_together)
                 grants = await self._store.claim(replace(self._request, limit=limit, engine=engine))
