@@ -20,9 +20,35 @@ _THREADS: Final = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="leasekeepe
 
 
 async def run_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run `work` in a thread, in a copy of this context. Returns or raises what it does."""
-    call = partial(contextvars.copy_context().run, work, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_THREADS, call)
+    """Run `work` in a thread, in a copy of this context. Returns or raises what it does.
+
+    Raises RuntimeError if no thread can be started; `work` is then never run.
+    """
+    return await asyncio.wrap_future(_submit(partial(contextvars.copy_context().run, work, *args, **kwargs)))
+
+
+def _submit(call: Callable[[], T]) -> "Future[T]":
+    """Queue the call. The pool queues it before it starts a thread: if that fails, a thread that is busy now would
+    still run the call later, and nobody would get its result."""
+    answer: Future[T] = Future()
+    try:
+        _THREADS.submit(_run, call, answer)
+    except RuntimeError:
+        if answer.cancel():  # else a thread of the pool has begun the call already
+            raise
+    return answer
+
+
+def _run(call: Callable[[], T], answer: "Future[T]") -> None:
+    if not answer.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:  # noqa: BLE001 - the caller gets it
+        answer.set_exception(error)
+        del answer  # or the error would keep itself alive: its traceback has this frame
+    else:
+        answer.set_result(result)
 
 
 class LoopThread:
