@@ -5,7 +5,7 @@ import logging
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,13 +14,14 @@ import pytest
 from leasekeeper import App, Run
 from leasekeeper.browsers.finding import find_browser
 from leasekeeper.client import Client
-from leasekeeper.core.jobs import Job, JobState
+from leasekeeper.core.jobs import Job, JobState, RunMode
 from leasekeeper.core.leases import Lease, RunRecord, RunResult
 from leasekeeper.core.machine import Trouble
 from leasekeeper.core.readiness import Blocked
 from leasekeeper.core.why import explain
 from leasekeeper.core.workers import Worker
 from leasekeeper.errors import Conflict
+from leasekeeper.ports import Grant
 from leasekeeper.runtime import machine
 from leasekeeper.runtime.heartbeat import Heartbeat
 from leasekeeper.runtime.manual_run import run_manually
@@ -302,11 +303,30 @@ async def test_a_full_disk_costs_nobody_a_profile(
             assert runs == [(RunResult.COMPLETED, None), *given_back, (RunResult.COMPLETED, None)]
 
 
-async def open_with_client(home: House) -> None:
+@pytest.mark.parametrize("how", ["client.browser", "open"])
+async def test_a_settled_run_whose_ledger_cannot_be_written_ends_without_an_error(
+    sqlite_url: str, tmp_path: Path, how: str
+) -> None:
+    open_one = open_with_client if how == "client.browser" else open_by_hand
+    async with house(new_app(), sqlite_url, tmp_path) as home:
+
+        def break_ledger() -> None:
+            (home.data / "open").rename(tmp_path / "aside")
+            (home.data / "open").touch()
+
+        await open_one(home, break_ledger)
+        assert (await home.lane()).state == "available"
+        assert [run.result for run in (await home.store.find(RunRecord)).items] == [RunResult.COMPLETED]
+
+
+def nothing() -> None: ...
+
+
+async def open_with_client(home: House, while_open: Callable[[], None] = nothing) -> None:
     client = Client(await home.open_store(), home.config)
     try:
         async with client.browser("p1"):
-            pass
+            while_open()
     finally:
         await client.close()
 
@@ -330,8 +350,13 @@ async def trim(home: House) -> None:
         heartbeat.close()
 
 
-async def open_by_hand(home: House) -> None:
+async def open_by_hand(home: House, while_open: Callable[[], None] = nothing) -> None:
     """Whoever opens the profile closes it at once."""
+
+    def opened(_grant: Grant, _mode: RunMode) -> None:
+        while_open()
+        stop.ask()
+
     heartbeat, stop = Heartbeat(home.open_store, home.config.policy.timing), Shutdown(home.config.browsers.stop_grace)
     try:
         await run_manually(
@@ -341,7 +366,7 @@ async def open_by_hand(home: House) -> None:
             who="ann",
             heartbeat=heartbeat,
             stop=stop,
-            opened_as=lambda _grant, _mode: stop.ask(),
+            opened_as=opened,
         )
     finally:
         stop.done()

@@ -5,6 +5,7 @@ proof of a clean close.
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -126,7 +127,8 @@ async def _run(
                 lease_id=settled.lease_id,
                 profile_id=grant.lease.profile_id,
             )
-        Ledger(opener.data_dir).strike(grant.lease.run_id)
+        with suppress(OSError):  # the data directory cannot be used: the run is settled nevertheless
+            Ledger(opener.data_dir).strike(grant.lease.run_id)
         await run_in_thread(evidence.discard)
     return ManualRun(grant=grant, settled=settled, report=report)
 

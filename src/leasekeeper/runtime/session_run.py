@@ -8,7 +8,7 @@ order of an ending is that of any run: evidence, close, proof, settle.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -465,6 +465,7 @@ class SessionRun:
         if settled.refused is not None:
             _LOG.warning("run %s: the ending was refused: %s", run_id, REFUSALS[settled.refused])
             return None
-        self._ledger.strike(run_id)
+        with suppress(OSError):  # the data directory cannot be used: the run is settled nevertheless
+            self._ledger.strike(run_id)
         await run_in_thread(self._evidence.discard)
         return settled
