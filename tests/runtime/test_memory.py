@@ -11,10 +11,16 @@ from typing import Any
 import pytest
 
 from leasekeeper.app import App, Run, SyncRun
+from leasekeeper.browsers.null import NullBrowser
 from leasekeeper.client import Client
+from leasekeeper.core.browsers import LeaseTerms, NoPage
 from leasekeeper.core.leases import RunRecord
+from leasekeeper.evidence.redact import Redactor
 from leasekeeper.runtime import memory
-from leasekeeper.runtime.memory import memory_of_sessions
+from leasekeeper.runtime.clocks import boot_time
+from leasekeeper.runtime.memory import MemoryWatch, memory_of_sessions
+from leasekeeper.runtime.no_browser import NoBrowserSession
+from leasekeeper.runtime.sessions import Sessions
 from tests.conformance.world import profile
 from tests.runtime.browsing import house
 from tests.runtime.stage import until
@@ -136,6 +142,45 @@ async def test_a_run_that_fills_the_shared_playwright_process_ends_alone(sqlite_
         assert (failed.state, failed.stop_reason) == ("scheduled", "MEMORY_EXCEEDED")
         assert "this run's browser sent the most" in (await home.run_of(loud)).message
         assert (done.state, (await home.run_of(quiet)).output) == ("completed", {"title": "quiet"})
+
+
+class CountedBrowser(NullBrowser):
+    """A browser whose keeper has relayed as many bytes as a test says."""
+
+    relayed = 0
+
+    @property
+    def relayed_bytes(self) -> int:
+        return self.relayed
+
+
+class SharedByAll(Sessions):
+    """All sessions share one process: the leader of this test's own process session."""
+
+    def shared_process(self, _session: object) -> int:
+        return os.getsid(0)
+
+    async def retire_playwright(self, _pid: int) -> bool:
+        return False
+
+
+async def test_what_a_warm_browser_sent_in_earlier_runs_does_not_count(tmp_path: Path) -> None:
+    later = boot_time() + 3600
+    terms = LeaseTerms(lease_id="", token=1, run_id="", folder="", deadline=later, kill_at=later)
+    warm, fresh = CountedBrowser("p1", terms), CountedBrowser("p2", terms)
+    session = NoBrowserSession(NoPage(message=""), None, Redactor())
+    watch = MemoryWatch(SharedByAll(tmp_path, Redactor()), run_bytes=None, playwright_bytes=1)
+    warm.relayed = 19 * 60_000_000
+    with watch.watch(warm, session) as quiet, watch.watch(fresh, session) as loud:
+        await watch.check()
+        assert [each.exceeded.is_set() for each in (quiet, loud)] == [False, False], "no run has sent anything yet"
+        warm.relayed += 60_000_000
+        fresh.relayed = 500_000_000
+        await watch.check()
+        assert loud.exceeded.is_set()
+        assert loud.message.endswith("this run's browser sent the most: about 500 MB")
+        assert not quiet.exceeded.is_set()
+        assert (warm.over, fresh.over) == (False, True)
 
 
 async def test_a_session_above_its_memory_ends_with_its_evidence(sqlite_url: str, tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 Playwright process that async tasks share.
 
 One watcher measures all browsers of an opener, while any is open. A run above its limit is ended alone. A shared
-Playwright process above its limit gets no new runs; at twice the limit, the run whose browser sent it the most is
-ended.
+Playwright process above its limit gets no new runs; at twice the limit, the run during which its browser sent the most
+is ended.
 """
 
 import asyncio
@@ -49,6 +49,15 @@ class Budget:
     used: int = 0
     used_by: str = ""
     exceeded: asyncio.Event = field(default_factory=asyncio.Event)
+    _relayed_before: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._relayed_before = self.browser.relayed_bytes
+
+    @property
+    def relayed_bytes(self) -> int:
+        """About how many bytes the browser has sent during this run. Earlier runs of a warm browser do not count."""
+        return self.browser.relayed_bytes - self._relayed_before
 
     @property
     def message(self) -> str:
@@ -170,14 +179,14 @@ class MemoryWatch:
         running = [each for each in budgets if each in self._budgets and not each.exceeded.is_set()]
         if not running or last in self._budgets or (last is not None and used < then + limit // _GROWN):
             return
-        most = max(running, key=lambda each: each.browser.relayed_bytes)
-        if most.browser.relayed_bytes == 0:
+        most = max(running, key=lambda each: each.relayed_bytes)
+        if most.relayed_bytes == 0:
             return  # no browser has sent enough to be the cause
         self._ended[pid] = most, used
         why = (
             f"the Playwright process of the async tasks used {used / _MB:.0f} MB of memory, more than {REVOKE_FACTOR} "
             f"times its limit of {limit / _MB:.0f} MB (LEASEKEEPER_PLAYWRIGHT_MEMORY_MB), and this run's browser sent "
-            f"the most: about {most.browser.relayed_bytes / _MB:.0f} MB"
+            f"the most: about {most.relayed_bytes / _MB:.0f} MB"
         )
         for each in running:
             if each.browser is most.browser:  # if a person took the browser over, two runs have it
