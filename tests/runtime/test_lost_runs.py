@@ -16,6 +16,7 @@ from leasekeeper.errors import StoreUnavailable
 from leasekeeper.evidence.files import MAX_BYTES
 from leasekeeper.evidence.folder import FolderEvidence
 from leasekeeper.ports import LeaseRequest, Store
+from leasekeeper.runtime import evidence as run_evidence
 from leasekeeper.runtime import lost_runs
 from leasekeeper.stores import open_store
 from tests.conformance.world import fleet, profile
@@ -132,6 +133,53 @@ async def test_every_file_of_a_lost_run_is_delivered(sqlite_url: str, tmp_path: 
         run: Any = await store.get(RunRecord, lease.run_id)
         assert sorted(each["name"] for each in run.evidence["artifacts"]) == names
         assert not [name for name in names if (folder / name).exists()]
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_LOST_FILES", 1), ("MAX_LOST_BYTES", 4)])
+async def test_the_record_of_a_lost_run_names_only_so_many_files(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    """They are hashed before the run is resolved: hundreds of large ones would keep every lost run waiting."""
+    monkeypatch.setattr(run_evidence, limit, value)
+    store, lease = await held(sqlite_url)
+    try:
+        messages = reported(tmp_path, lease.run_id, lease)
+        attach_files(tmp_path / "runs" / lease.run_id)
+        evidence: Any = (await messages.facts(lease)).evidence
+        assert [each["name"] for each in evidence["artifacts"]] == ["last.png", "invoice.pdf"]
+        assert evidence["unsaved"].endswith("the rest (1) is only in the run's folder on its machine")
+    finally:
+        await store.close()
+
+
+class SlowEvidence(FolderEvidence):
+    """Each file takes 6 s to arrive, on a clock of its own."""
+
+    now = 1_000.0
+
+    async def put(self, *arguments: Any, **facts: Any) -> None:
+        await super().put(*arguments, **facts)
+        self.now += 6
+
+
+async def test_the_files_of_a_lost_run_have_one_timeout(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What did not arrive is not named. It may still arrive before the run is resolved."""
+    store, lease = await held(sqlite_url)
+    try:
+        messages = reported(tmp_path, lease.run_id, lease)
+        messages.place = slow = SlowEvidence(tmp_path / "kept")
+        monkeypatch.setattr(lost_runs, "boot_time", lambda: slow.now)
+        attach_files(tmp_path / "runs" / lease.run_id)
+        evidence: Any = (await messages.facts(lease)).evidence
+        assert [each["name"] for each in evidence["artifacts"]] == ["last.png", "invoice.pdf"]
+        assert evidence["unsaved"] == "evidence rows.csv could not be delivered: the files before it took 10 s"
+        later: Any = (await messages.facts(lease)).evidence
+        assert [each["name"] for each in later["artifacts"]] == ["last.png", "invoice.pdf", "rows.csv"]
+        assert "unsaved" not in later
     finally:
         await store.close()
 

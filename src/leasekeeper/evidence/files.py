@@ -112,12 +112,13 @@ class EvidenceFolder:
             _sync(self.path)
         return Artifact(name=name, size=size, sha256=digest, media_type=media_type or _media_type(name))
 
-    def finished(self) -> list[str]:
-        """The names of the files in the folder that can be artifacts; none if it cannot be read."""
+    def finished(self) -> dict[str, int]:
+        """The files in the folder that can be artifacts, by name, with their sizes; none if it cannot be read."""
         with suppress(OSError), os.scandir(self.path) as entries:
             files = [each for each in entries if is_id(each.name) and each.is_file(follow_symlinks=False)]
-            return sorted(each.name for each in files if each.stat().st_size <= MAX_BYTES)
-        return []
+            sizes = {each.name: each.stat().st_size for each in files}
+            return {name: size for name, size in sorted(sizes.items()) if size <= MAX_BYTES}
+        return {}
 
     def verify(self, artifact: Artifact) -> bool:
         """Whether the file exists with the recorded size and hash."""

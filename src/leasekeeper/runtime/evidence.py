@@ -23,6 +23,10 @@ T = TypeVar("T")
 
 MAX_COMMANDS = 20
 MAX_DELIVERIES = 4  # of one run at the same time
+# The maximum number and total size of a lost run's attached files that its record names: a sweep waits while they are
+# hashed.
+MAX_LOST_FILES = 50
+MAX_LOST_BYTES = 128 * 1024 * 1024
 RESERVED = frozenset({"final.png", "keeper.json", "last.png", "profile", "recording.lkr", "report.json", "status.json"})
 
 
@@ -107,10 +111,24 @@ class RunEvidence:
         return found
 
     def adopt_attached(self) -> None:
-        """Record the files that the task of a lost run attached: the finished ones whose names are not reserved."""
-        room = MAX_ARTIFACTS - len(RESERVED)
-        for name in [each for each in self.files.finished() if not _reserved(each)][:room]:
+        """Record the files that the task of a lost run attached: the finished ones whose names are not reserved.
+
+        Those above `MAX_LOST_FILES` or `MAX_LOST_BYTES` stay in the folder, and `unsaved` says how many they are.
+        """
+        files, room, left_out = 0, MAX_LOST_BYTES, 0
+        for name, size in self.files.finished().items():
+            if _reserved(name):
+                continue
+            if files >= MAX_LOST_FILES or size > room:
+                left_out += 1
+                continue
+            files, room = files + 1, room - size
             self.adopt_now(name)
+        if left_out and self.unsaved is None:
+            self.unsaved = (
+                f"the record of a lost run names at most {MAX_LOST_FILES} files and {MAX_LOST_BYTES // 1024**2} MiB of "
+                f"what the task attached; the rest ({left_out}) is only in the run's folder on its machine"
+            )
 
     def discard(self) -> None:
         """Delete the local copies of delivered files. Call it once the run is settled."""

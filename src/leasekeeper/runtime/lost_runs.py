@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 FORGET_SECONDS: Final = 24 * 3600.0
 # The maximum number of reports in memory: reading one again costs the hash of its screenshot.
 MAX_READ: Final = 1_000
-# The timeout to deliver the evidence of a lost run, and the pause after a delivery that failed.
+# The timeout to deliver all files of a lost run, and the pause after a delivery that failed.
 DELIVER_SECONDS: Final = 10.0
 TRY_AGAIN_SECONDS: Final = 30.0
 
@@ -136,7 +136,8 @@ class LostRunReports:
         return delivered
 
     async def _deliver(self, under: LeaseRef, facts: LostFacts) -> LostFacts:
-        """Deliver the files of these facts to the place of evidence. Returns facts that name only delivered files.
+        """Deliver the files of these facts to the place of evidence, in `DELIVER_SECONDS` at most. Returns facts that
+        name only delivered files; `unsaved` says why one is missing.
 
         The other facts are returned whether or not that fails: a profile is resolved by them.
         """
@@ -144,11 +145,12 @@ class LostRunReports:
         if place is None or not isinstance(named, list):
             return facts
         folder = EvidenceFolder(self.ledger.runs_dir, under.run_id)
+        until = boot_time() + DELIVER_SECONDS
         arrived: list[object] = []
         evidence = {**facts.evidence, "place": place.location, "artifacts": arrived}
         for each in named:
             try:
-                await self._deliver_once(place, folder, Artifact(**each), under)
+                await self._deliver_once(place, folder, Artifact(**each), under, until)
             except EvidenceNotSaved as error:
                 _LOG.warning("run %s: %s", under.run_id, error)
                 evidence["unsaved"] = str(error)
@@ -158,9 +160,11 @@ class LostRunReports:
             del evidence["artifacts"]
         return replace(facts, evidence=evidence)
 
-    async def _deliver_once(self, place: Evidence, folder: EvidenceFolder, artifact: Artifact, under: LeaseRef) -> None:
-        """Deliver a file, unless it was delivered before. After a failure, raise EvidenceNotSaved at once for a while:
-        sweepers ask often, and must not wait for a place that was just unavailable."""
+    async def _deliver_once(
+        self, place: Evidence, folder: EvidenceFolder, artifact: Artifact, under: LeaseRef, until: float
+    ) -> None:
+        """Deliver a file until this time, unless it was delivered before. After a failure, raise EvidenceNotSaved at
+        once for a while: sweepers ask often, and must not wait for a place that was just unavailable."""
         delivered = self._delivered.setdefault(folder.run_id, {})
         if delivered.get(artifact.name) == artifact:
             return
@@ -168,10 +172,16 @@ class LostRunReports:
             raise EvidenceNotSaved(
                 errno.EREMOTEIO, f"evidence {artifact.name} could not be delivered; tried again later"
             )
+        seconds = round(until - boot_time(), 1)
+        if seconds <= 0:
+            why = f"the files before it took {DELIVER_SECONDS:g} s"
+            raise EvidenceNotSaved(errno.EREMOTEIO, f"evidence {artifact.name} could not be delivered: {why}")
         try:
-            await deliver(place, folder, artifact, under, seconds=DELIVER_SECONDS)
+            await deliver(place, folder, artifact, under, seconds=seconds)
         except EvidenceNotSaved:
-            self._try_at = boot_time() + TRY_AGAIN_SECONDS
+            # Where earlier files arrived, the place may only be slow: the files of other runs are tried.
+            if seconds >= DELIVER_SECONDS:
+                self._try_at = boot_time() + TRY_AGAIN_SECONDS
             raise
         delivered[artifact.name] = artifact
 
