@@ -198,3 +198,27 @@ async def test_a_thread_that_could_not_be_started_is_started_for_the_next_lease(
     finally:
         heartbeat.drop(kept)
         heartbeat.close()
+
+
+async def test_a_thread_that_died_is_started_again_and_renews_all_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network()
+    heartbeat = Heartbeat(network.open, TIMING)
+    first, second = leases(2, TIMING)
+    died = threading.Event()
+    with monkeypatch.context() as patched:
+        patched.setattr(heartbeat, "_main", died.set)
+        kept = [heartbeat.keep(first, boot_time(), lambda _: None)]
+    assert heartbeat._thread is not None
+    heartbeat._thread.join()
+    assert died.is_set()
+
+    async def renewed() -> bool:
+        return 2 in network.batches
+
+    kept.append(heartbeat.keep(second, boot_time(), lambda _: None))
+    try:
+        await until(renewed)
+    finally:
+        for each in kept:
+            heartbeat.drop(each)
+        heartbeat.close()

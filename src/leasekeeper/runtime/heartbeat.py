@@ -256,7 +256,7 @@ class Heartbeat:
         """Start the thread, if it does not run yet. Call this before a lease is requested: a lease that nobody renews
         expires. Raises RuntimeError if no thread can be started now; the next call tries again."""
         with self._lock:
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 thread = threading.Thread(target=self._main, name="leasekeeper-heartbeat", daemon=True)
                 thread.start()
                 self._thread = thread  # not before: if it cannot be started now, the next call tries again
