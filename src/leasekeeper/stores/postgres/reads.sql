@@ -10,7 +10,9 @@ SELECT * FROM lanes WHERE profile_id IN :ids[] ORDER BY profile_id FOR NO KEY UP
 -- lock_ready stores the ids of the locked lanes in a setting of the transaction, so that further reads of these lanes
 -- fit into the same round trip: `heads=ready` and `configs=ready` take their ids from this setting.
 
--- The first few lanes of each task and each home, by the index: many lanes of other machines cost nothing.
+-- The first few lanes of each task and each home, by the index: many lanes of other machines cost nothing. On a table
+-- without statistics (just filled) the planner must have no other choice than this: they are an array, which is computed
+-- once and not for each lane, and what is checked again after the lock is a CASE, which no index is tried for.
 
 -- name: lock_ready
 WITH locked AS (
@@ -18,7 +20,7 @@ WITH locked AS (
        (SELECT max(coalesce(p.until, 9223372036854775807)) FROM pauses p
         WHERE p.pause_id IN ('all', 'pool:' || CAST(:pool AS text), 'worker:' || CAST(:worker AS text))) AS paused_until
     FROM lanes l
-    WHERE l.profile_id IN (
+    WHERE l.profile_id = ANY(ARRAY(
         SELECT best.profile_id
         FROM unnest(CAST(:tasks AS text[])) AS offered (task)
         CROSS JOIN unnest(CAST(:homes AS text[])) AS here (home)
@@ -30,9 +32,9 @@ WITH locked AS (
             ORDER BY r.head_priority DESC, r.waiting_at, r.profile_id
             LIMIT :window
         ) best
-    )
-      AND l.head_pool = :pool AND l.head_task = ANY(:tasks) AND l.reserved_for = ANY(CAST(:homes AS text[]))
-      AND l.blocked_by IS NULL AND l.head_job_id IS NOT NULL
+    ))
+      AND CASE WHEN l.head_pool = :pool AND l.head_task = ANY(:tasks) AND l.reserved_for = ANY(CAST(:homes AS text[]))
+                AND l.blocked_by IS NULL AND l.head_job_id IS NOT NULL THEN TRUE ELSE FALSE END
     ORDER BY l.head_priority DESC, l.waiting_at, l.profile_id
     LIMIT :limit
     FOR NO KEY UPDATE OF l SKIP LOCKED
