@@ -222,3 +222,27 @@ async def test_a_thread_that_died_is_started_again_and_renews_all_leases(monkeyp
         for each in kept:
             heartbeat.drop(each)
         heartbeat.close()
+
+
+async def test_a_thread_that_is_started_again_opens_a_connection_of_its_own() -> None:
+    network = Network()
+    heartbeat = Heartbeat(network.open, TIMING)
+    first, second = leases(2, TIMING)
+
+    async def renewed() -> list[int]:
+        return network.batches
+
+    kept = [heartbeat.keep(first, boot_time(), lambda _: None)]
+    await until(renewed)
+    heartbeat.close()
+    assert (network.opened, network.closed) == (1, 1)
+    heartbeat._closing = False  # as after a thread that ended by an error
+    network.batches.clear()
+    kept.append(heartbeat.keep(second, boot_time(), lambda _: None))
+    try:
+        await until(renewed)
+        assert network.opened == 2
+    finally:
+        for each in kept:
+            heartbeat.drop(each)
+        heartbeat.close()

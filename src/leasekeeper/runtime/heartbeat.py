@@ -332,8 +332,9 @@ class Heartbeat:
             for renewing in self._unanswered:
                 renewing.cancel()
             await asyncio.gather(*self._unanswered, return_exceptions=True)
-            if self._store is not None:
-                await self._store.close()
+            store, self._store, self._newest, self._unanswered = self._store, None, None, frozenset()
+            if store is not None:
+                await store.close()
 
     def _begin(self, due: Sequence[KeptLease]) -> None:
         """Send a renewal. Until it is answered, or overdue, no other one is sent."""
