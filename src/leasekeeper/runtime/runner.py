@@ -51,7 +51,6 @@ _LOG = logging.getLogger(__name__)
 
 UNWIND_SECONDS = 5.0
 REPORT_SECONDS = 3.0
-# A task that is past its time limit and blocks the event loop loses its lease this much later.
 
 
 class Runner:

@@ -9,14 +9,10 @@ returns the rows of the answer itself.
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from leasekeeper.core.jobs import JobState
 from leasekeeper.stores.redis.records import Load, Loader, Records, together, up_to
 from leasekeeper.stores.sql.engine import Params
 
 CHUNK: Final = 500
-# How long other claimers skip lanes that a claimer has chosen and not committed yet.
-CHOSEN_MS: Final = 1000
-_COUNTED: Final = [state.value for state in JobState if state.value not in ("queued", "blocked", "dead")]
 
 LOADERS: dict[str, Loader] = {}
 
