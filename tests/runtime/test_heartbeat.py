@@ -25,6 +25,9 @@ TIMING = Timing(
     lock_delay=timedelta(0),
 )
 
+# Deadlines far away: a machine that stands still for seconds loses no lease.
+PATIENT = replace(TIMING, ttl=timedelta(seconds=60), holder_stops_after=timedelta(seconds=40))
+
 
 class Network:
     """A store at the far end of a network that may be slow or cut. Only what a heartbeat needs of it."""
@@ -32,6 +35,7 @@ class Network:
     def __init__(self, *, hangs: bool = False, away: bool = False, hangs_once: bool = False) -> None:
         self.hangs, self.away, self.hangs_once = hangs, away, hangs_once
         self.batches: list[int] = []
+        self.renewed: set[str] = set()
         self.opened = self.closed = 0
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed]:
@@ -41,6 +45,7 @@ class Network:
         if self.away:
             raise StoreUnavailable("cut")
         self.batches.append(len(renewals))
+        self.renewed |= {str(renewal.ref.lease_id) for renewal in renewals}
         return [Renewed(lease_id=renewal.ref.lease_id) for renewal in renewals]
 
     async def close(self) -> None:
@@ -181,8 +186,8 @@ async def test_a_thread_that_could_not_be_started_is_started_for_the_next_lease(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     network = Network()
-    heartbeat = Heartbeat(network.open, TIMING)
-    first, second = leases(2, TIMING)
+    heartbeat = Heartbeat(network.open, PATIENT)
+    first, second = leases(2, PATIENT)
 
     async def renewed() -> list[int]:
         return network.batches
@@ -202,8 +207,8 @@ async def test_a_thread_that_could_not_be_started_is_started_for_the_next_lease(
 
 async def test_a_thread_that_died_is_started_again_and_renews_all_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network()
-    heartbeat = Heartbeat(network.open, TIMING)
-    first, second = leases(2, TIMING)
+    heartbeat = Heartbeat(network.open, PATIENT)
+    first, second = leases(2, PATIENT)
     died = threading.Event()
     with monkeypatch.context() as patched:
         patched.setattr(heartbeat, "_main", died.set)
@@ -213,7 +218,7 @@ async def test_a_thread_that_died_is_started_again_and_renews_all_leases(monkeyp
     assert died.is_set()
 
     async def renewed() -> bool:
-        return 2 in network.batches
+        return network.renewed == {str(first.lease_id), str(second.lease_id)}
 
     kept.append(heartbeat.keep(second, boot_time(), lambda _: None))
     try:
@@ -226,8 +231,8 @@ async def test_a_thread_that_died_is_started_again_and_renews_all_leases(monkeyp
 
 async def test_a_thread_that_is_started_again_opens_a_connection_of_its_own() -> None:
     network = Network()
-    heartbeat = Heartbeat(network.open, TIMING)
-    first, second = leases(2, TIMING)
+    heartbeat = Heartbeat(network.open, PATIENT)
+    first, second = leases(2, PATIENT)
 
     async def renewed() -> list[int]:
         return network.batches
@@ -235,6 +240,8 @@ async def test_a_thread_that_is_started_again_opens_a_connection_of_its_own() ->
     kept = [heartbeat.keep(first, boot_time(), lambda _: None)]
     await until(renewed)
     heartbeat.close()
+    assert heartbeat._thread is not None
+    heartbeat._thread.join()
     assert (network.opened, network.closed) == (1, 1)
     heartbeat._closing = False  # as after a thread that ended by an error
     network.batches.clear()
